@@ -19,7 +19,11 @@ from ..core import require
 ALPHA = dict(tables=3.54, figure=3.64)
 
 # %% ../../nbs/capacity/attack.ipynb #d2b98e27
-def membership(member, other, fpr: float = 0.01) -> dict:
+def membership(
+    member,
+    other,
+    fpr: float = 0.01,
+) -> dict:
     """How well a threshold on the loss tells members from others: f1, best_f1, auc, tpr, pairs; NaN where a loss is.
 
     Losses of training and of held-out samples; for F1 the longer list is cut to the shorter. `tpr` is the share of the
@@ -65,12 +69,21 @@ LAWS = dict(
 )
 
 
-def law_curve(ratio, c1: float, k: float, b: float):
+def law_curve(
+    ratio,
+    c1: float,
+    k: float,
+    b: float,
+):
     "F1 by the consistent law with these constants, of |D|/P, samples per parameter"
     return 0.5 * (1 + c1 * expit(k * (np.asarray(ratio, float) + b)))
 
 
-def membership_law(n, params, form: str = "consistent"):
+def membership_law(
+    n,
+    params,
+    form: str = "consistent",
+):
     "F1 that the paper's law predicts for n samples and so many parameters; `form` is 'consistent' or 'printed'"
     c, n = LAWS[form], np.asarray(n, float)
     if form == "consistent":

@@ -32,7 +32,11 @@ from ..results import Rows
 from ..stats import mean_ci
 
 # %% ../../nbs/capacity/bits.ipynb #60bbe5b9
-def shape(name: str, vocab: int = 2048, length: int = 64) -> gpt.Config:
+def shape(
+    name: str,
+    vocab: int = 2048,
+    length: int = 64,
+) -> gpt.Config:
     "The model that a name stands for: layers and width, as '1x32'"
     spelled = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(name))
     if not spelled:
@@ -40,7 +44,12 @@ def shape(name: str, vocab: int = 2048, length: int = 64) -> gpt.Config:
             f"a model is spelled LxD, layers and width, as '1x32'; not {name!r}"
         )
     layers, width = map(int, spelled.groups())
-    return gpt.Config(layers=layers, d=width, vocab=vocab, length=length)
+    return gpt.Config(
+        layers=layers,
+        d=width,
+        vocab=vocab,
+        length=length,
+    )
 
 
 def data_bits(n: int, c: gpt.Config) -> float:
@@ -91,7 +100,11 @@ def of_training(
 TEXT_PARTS = "text", "doubled", "limit"
 
 
-def write_training(rows: Rows, fit: gpt.Fit, numbers: dict = None) -> None:
+def write_training(
+    rows: Rows,
+    fit: gpt.Fit,
+    numbers: dict = None,
+) -> None:
     """A training as rows: parameters, bits or saved, loss (nats per token), epochs, flops; of one that diverged its note.
 
     Args:
@@ -157,13 +170,21 @@ def write_histograms(rated: list[Rated], kind: str) -> None:
                     bars.value("count", count, x=round(float(middle), 3))
 
 # %% ../../nbs/capacity/bits.ipynb #83ca23d5
-def _held_out(n: int, c: gpt.Config, run: int) -> np.ndarray:
+def _held_out(
+    n: int,
+    c: gpt.Config,
+    run: int,
+) -> np.ndarray:
     "Random sequences that no training of this run has seen"
     return gpt.random_data(n, c.length, c.vocab, seed=10**6 + run)
 
 
 def count_trainings(
-    jobs: list, epochs: float = 100, batch: int = 32, steps: int = None, **_
+    jobs: list,
+    epochs: float = 100,
+    batch: int = 32,
+    steps: int = None,
+    **_,
 ) -> None:
     "Add to what is counted what trainings of (gpt.Config, sequences) would cost, without data for them"
     count = counted()
@@ -294,7 +315,11 @@ def _write_trained(
 
 
 def random_jobs(
-    models: list, sizes: list, vocab: int, length: int, part: str
+    models: list,
+    sizes: list,
+    vocab: int,
+    length: int,
+    part: str,
 ) -> dict:
     """The trainings on random tokens: number -> `Job`.
 
@@ -473,7 +498,9 @@ _ENDING = ["bits", "gain", "limit", "miss"]
 
 
 def endings_by_run(
-    rows: pd.DataFrame, part: str = "steps", start: int = PAST_KINK
+    rows: pd.DataFrame,
+    part: str = "steps",
+    start: int = PAST_KINK,
 ) -> pd.DataFrame:
     """What trainings of growing length come to, a row a model, data size and replicate (run).
 
@@ -674,7 +701,9 @@ def of_largest(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_capacity(
-    text: pd.DataFrame, rows: pd.DataFrame, caps: pd.DataFrame = None
+    text: pd.DataFrame,
+    rows: pd.DataFrame,
+    caps: pd.DataFrame = None,
 ) -> pd.DataFrame:
     """Trainings on text, their `ratio` over what the model holds of random tokens in place of 3.64 bits per parameter.
 
@@ -703,7 +732,14 @@ def reached_alpha(trained: pd.DataFrame, config: str) -> float:
 
 # %% ../../nbs/capacity/bits.ipynb #2a4933d1
 KEPT = dict(
-    fp32=32, bf16=16, int8=8, int6=6, int5=5, int4=4, int3=3, int2=2
+    fp32=32,
+    bf16=16,
+    int8=8,
+    int6=6,
+    int5=5,
+    int4=4,
+    int3=3,
+    int2=2,
 )  # bits of a weight
 
 
@@ -714,7 +750,11 @@ def _as_bf16(weights: np.ndarray) -> np.ndarray:
     return (bits + to_even & 0xFFFF0000).astype("uint32").view("float32")
 
 
-def quantized(c: gpt.Config, params: np.ndarray, kind: str) -> np.ndarray:
+def quantized(
+    c: gpt.Config,
+    params: np.ndarray,
+    kind: str,
+) -> np.ndarray:
     "The float32 weights of a model after rounding to a format of `KEPT`, matrix row by matrix row"
     rounded = params.copy()
     for name, weights in gpt.parts(c, rounded).items():
@@ -730,7 +770,12 @@ def quantized(c: gpt.Config, params: np.ndarray, kind: str) -> np.ndarray:
     return rounded
 
 
-def _write_kept(rows: Rows, fit: gpt.Fit, data: np.ndarray, run: int) -> None:
+def _write_kept(
+    rows: Rows,
+    fit: gpt.Fit,
+    data: np.ndarray,
+    run: int,
+) -> None:
     "Bits (value) that a model still holds of its random tokens when weights are rounded (setting) to some bits (x)"
     c = fit.config
     kept = of_training(rows, "kept", c, len(data), run)

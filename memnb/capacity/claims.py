@@ -69,7 +69,11 @@ _PARTS = "synthetic precision length vocab beyond text limit".split()
 class Tables:
     "What several claims, and several readings of them, read of the measured rows, each made once"
 
-    def __init__(self, rows: pd.DataFrame, start: int = bits.PAST_KINK):
+    def __init__(
+        self,
+        rows: pd.DataFrame,
+        start: int = bits.PAST_KINK,
+    ):
         """Nothing is made before it is read
 
         Args:
@@ -121,7 +125,11 @@ class Tables:
         ]
         return pd.concat(both, ignore_index=True)
 
-    def ends(self, part: str, gain: float = bits.GAIN) -> pd.DataFrame:
+    def ends(
+        self,
+        part: str,
+        gain: float = bits.GAIN,
+    ) -> pd.DataFrame:
         "`bits.endings` of one recipe"
         of_part = self.by_run[self.by_run.part == part]
         return bits.over_replicates(of_part, gain)
@@ -158,14 +166,22 @@ class Tables:
         return bits.over_capacity(text, self.rows, caps)
 
 
-def too_few(values: list, least: int, unit: str) -> str:
+def too_few(
+    values: list,
+    least: int,
+    unit: str,
+) -> str:
     "The guard of a mean of fewer than `least` units; '' of enough"
     count = int(np.isfinite(np.asarray(values, float)).sum())
     return "" if count >= least else f"{least} {unit} are needed"
 
 
 def _write_mean(
-    write: Rows, values: list, least: int = 2, guard: str = "", **more
+    write: Rows,
+    values: list,
+    least: int = 2,
+    guard: str = "",
+    **more,
 ) -> None:
     "The mean over units of the writer, with a guard of its own or that of too few"
     guard = guard or too_few(values, least, write.same["unit"])
@@ -179,7 +195,9 @@ def _by_size(trainings: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
 
 
 def log_odds_slopes(
-    trainings: pd.DataFrame, share: str, asked: pd.Series
+    trainings: pd.DataFrame,
+    share: str,
+    asked: pd.Series,
 ) -> list:
     """Slopes of the log odds of a share on the logarithm of the data size, a number a replicate.
 
@@ -288,7 +306,11 @@ class Power(NamedTuple):
     guard: str = ""
 
 
-def _models_of_fit(ends: pd.DataFrame, fit: str, gain: float) -> set:
+def _models_of_fit(
+    ends: pd.DataFrame,
+    fit: str,
+    gain: float,
+) -> set:
     "Models on the line of Figure 6, of those with known ends; `fit` as of `FITS`"
     which, _, _ = fit.partition(", ")
     if which == "all":
@@ -300,7 +322,11 @@ def _models_of_fit(ends: pd.DataFrame, fit: str, gain: float) -> set:
     return chosen
 
 
-def power_of_parameters(tables: Tables, fit: str, gain: float) -> Power:
+def power_of_parameters(
+    tables: Tables,
+    fit: str,
+    gain: float,
+) -> Power:
     """Power of the parameters in the capacity, with its interval, the number of points, and a guard.
 
     `fit` is a key of `FITS`. Models of one recipe, as far as there is one for all. Of fewer than three models that have
@@ -324,7 +350,11 @@ def power_of_parameters(tables: Tables, fit: str, gain: float) -> Power:
     return Power(*power, len(points), guard)
 
 
-def _linear(tables: Tables, rows: Rows, choices: Choices) -> None:
+def _linear(
+    tables: Tables,
+    rows: Rows,
+    choices: Choices,
+) -> None:
     "The slope of Figure 6"
     power = power_of_parameters(tables, choices.fit, choices.gain)
     unit = "trainings" if "training" in choices.fit else "models"
@@ -406,7 +436,11 @@ def more_data(tables: Tables) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=columns)
 
 
-def _plateau(tables: Tables, rows: Rows, choices: Choices) -> None:
+def _plateau(
+    tables: Tables,
+    rows: Rows,
+    choices: Choices,
+) -> None:
     "Bits with more data over bits with fewer, of a model that is full"
     for config, ratios in more_data(tables).groupby("config"):
         same = ratios[ratios.alike == choices.alike]
@@ -448,7 +482,11 @@ def _slow_growth(tables: Tables, rows: Rows) -> None:
         _write_mean(write, gain_of_many - gain_of_few)
 
 # %% ../../nbs/capacity/claims.ipynb #c3adcec9
-def write_f1(write: Rows, trainings: pd.DataFrame, choices: Choices) -> None:
+def write_f1(
+    write: Rows,
+    trainings: pd.DataFrame,
+    choices: Choices,
+) -> None:
     """F1 of some trainings: a share of pairs, with its exact interval, or a mean over replicates.
 
     With the threshold in the middle precision and recall are one number, the share of pairs on the right sides.
@@ -489,7 +527,11 @@ def _sweeps(tables: Tables, rows: Rows) -> None:
                 write.value("case", error)
 
 
-def _formats(tables: Tables, rows: Rows, choices: Choices) -> None:
+def _formats(
+    tables: Tables,
+    rows: Rows,
+    choices: Choices,
+) -> None:
     "What is held with fewer bits of a weight, as a share"
     costs = bits.precision_costs(tables.rows)
     write = rows.at(item="precision", unit="pairs")
@@ -511,7 +553,11 @@ def _formats(tables: Tables, rows: Rows, choices: Choices) -> None:
         _write_mean(write, trained.share)
 
 
-def _membership(tables: Tables, rows: Rows, choices: Choices) -> None:
+def _membership(
+    tables: Tables,
+    rows: Rows,
+    choices: Choices,
+) -> None:
     "Membership of random tokens, where a model is full, and the law of the bits"
     for config, trained in tables.trainings("beyond").groupby("config"):
         write = rows.at(model=config, unit="replicates")
@@ -558,7 +604,11 @@ def _weaker_reference(trained: pd.DataFrame) -> str:
     return "the oracle is worse than the model on held-out text"
 
 
-def _each_text(tables: Tables, rows: Rows, choices: Choices) -> None:
+def _each_text(
+    tables: Tables,
+    rows: Rows,
+    choices: Choices,
+) -> None:
     "Logarithm of what more parameters, and fewer texts, add to the memorization of a text"
     text = tables.text
     full = text[(text.n < text.n.max()) & (text.ratio > 1)]
@@ -583,7 +633,11 @@ def _each_text(tables: Tables, rows: Rows, choices: Choices) -> None:
 
 
 def _total(
-    trained: pd.DataFrame, room: float, choices: Choices, write: Rows, guard
+    trained: pd.DataFrame,
+    room: float,
+    choices: Choices,
+    write: Rows,
+    guard,
 ) -> None:
     "Bits memorized of all texts over the capacity, at the data size with most"
     full = trained[trained.ratio >= 1]
@@ -604,7 +658,11 @@ def _has(trained: pd.DataFrame, reference: str) -> bool:
     return reference in trained and trained[reference].notna().any()
 
 
-def _totals(tables: Tables, rows: Rows, choices: Choices) -> None:
+def _totals(
+    tables: Tables,
+    rows: Rows,
+    choices: Choices,
+) -> None:
     "Bits memorized of all texts: top over end, and top over capacity"
     text = tables.text
     part = text[text.n < text.n.max()]
@@ -675,7 +733,11 @@ def _extracted(trained: pd.DataFrame, prefix: int) -> _Extracted:
     )
 
 
-def _extraction(tables: Tables, rows: Rows, choices: Choices) -> None:
+def _extraction(
+    tables: Tables,
+    rows: Rows,
+    choices: Choices,
+) -> None:
     "Extraction from half of each text, and membership beside it"
     text = tables.text
     prefix = max(shown_prefixes(text))
@@ -701,7 +763,9 @@ def _extraction(tables: Tables, rows: Rows, choices: Choices) -> None:
 
 
 def _write_of_most(
-    write: Rows, trained: pd.DataFrame, extracted: _Extracted
+    write: Rows,
+    trained: pd.DataFrame,
+    extracted: _Extracted,
 ) -> None:
     "Extraction of training texts minus that of held-out ones, of the most data"
     last = trained.n == trained.n.max()
@@ -739,7 +803,12 @@ def _membership_beside(
     variance = variance + share * (1 - share) / extracted.members
     variance = variance + guessed * (1 - guessed) / extracted.held
     cells = pd.DataFrame(
-        dict(n=trained.n, margin=margin, variance=variance, pairs=trained.pairs)
+        dict(
+            n=trained.n,
+            margin=margin,
+            variance=variance,
+            pairs=trained.pairs,
+        )
     )
     # where all is extracted and all members are detected, neither can be better
     write = write.at(item="above", unit="pairs")
@@ -827,7 +896,11 @@ def _write_largest_error(
     write.value("estimate", mean, mean - half, mean + half, guard=guard)
 
 
-def _sigmoid(tables: Tables, rows: Rows, choices: Choices) -> None:
+def _sigmoid(
+    tables: Tables,
+    rows: Rows,
+    choices: Choices,
+) -> None:
     "How far the sigmoid of the other models is off for each, where it is off most; F1 of the most data"
     text = tables.text
     for config, trained in text.groupby("config", sort=False):
@@ -846,7 +919,11 @@ def _sigmoid(tables: Tables, rows: Rows, choices: Choices) -> None:
     write_f1(rows.at(item="limit", model=most.config), last, choices)
 
 
-def _large_models(reported: pd.DataFrame, rows: Rows, law: str) -> None:
+def _large_models(
+    reported: pd.DataFrame,
+    rows: Rows,
+    law: str,
+) -> None:
     "F1 of a text of 64 tokens in the model and data of §1, by the paper's sigmoid or by the bits held of a sequence"
     of_intro = reported[reported["where"] == "§1"]
     printed = of_intro.set_index("what").value.astype(float)
@@ -874,7 +951,11 @@ def _spread_of_rates(tables: Tables, rows: Rows) -> None:
         _spread(shares, rows.at(item="spread", model=largest.config.iloc[0]))
 
 
-def _single_texts(tables: Tables, rows: Rows, choices: Choices) -> None:
+def _single_texts(
+    tables: Tables,
+    rows: Rows,
+    choices: Choices,
+) -> None:
     "Which texts are memorized, and how their rates are spread"
     _spread_of_rates(tables, rows)
     words = results.wide(tables.rows, part="words", setting="sample")
@@ -893,7 +974,12 @@ def _single_texts(tables: Tables, rows: Rows, choices: Choices) -> None:
         )
     given = results.select(tables.rows, part="given", quantity="saved")
     for model, texts in given.groupby("config") if len(given) else ():
-        write = rows.at(item="planted", model=model, unit="texts", n=len(texts))
+        write = rows.at(
+            item="planted",
+            model=model,
+            unit="texts",
+            n=len(texts),
+        )
         write.value("estimate", *spearman_ci(texts.times, texts.value))
 
 
@@ -920,7 +1006,9 @@ def _spread(shares: dict, write: Rows) -> None:
 
 # %% ../../nbs/capacity/claims.ipynb #79e8080f
 def statistics(
-    rows: pd.DataFrame | Tables, reported: pd.DataFrame, **reading
+    rows: pd.DataFrame | Tables,
+    reported: pd.DataFrame,
+    **reading,
 ) -> Rows:
     """What the claims are decided by, out of measured rows and the paper's.
 

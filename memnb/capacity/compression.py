@@ -17,57 +17,103 @@ from .method import LN2
 SETUPS = (0, 1.0), (1, 1.0), (2, 1.0), (8, 1.0), (0, 0.7), (0, 0.5), (0, 1.5)
 
 
-def token_bits(logits, ids, setups=SETUPS):
-    """Bits of each token in each setup of the coder, ... x tokens x setups; inf where the setup excludes the token.
+def _ranks(scores: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    "How many tokens come before the one that came; of equal scores the smaller token comes first"
+    of_token = np.take_along_axis(scores, ids, -1)
+    larger = scores > of_token
+    smaller_token = np.arange(scores.shape[-1]) < ids
+    before = larger | ((scores == of_token) & smaller_token)
+    return before.sum(-1)
 
-    Scores of the vocabulary, ... x tokens x V, and the tokens that came, ... x tokens.
+
+def token_bits(
+    logits: np.ndarray,
+    ids: np.ndarray,
+    setups: tuple = SETUPS,
+) -> np.ndarray:
+    """Bits of each token in each setup of the coder, ... x tokens x setups; inf where the setup excludes the token
+
+    Args:
+        logits: scores of the vocabulary, ... x tokens x V
+        ids: the tokens that came, ... x tokens
+        setups: (k, temperature) of each
     """
-    z, ids = np.asarray(logits, float), np.asarray(ids)[..., None]
-    own = np.take_along_axis(z, ids, -1)
-    first = (
-        np.arange(z.shape[-1]) < ids
-    )  # of equal scores the smaller token comes first
-    rank = ((z > own) | ((z == own) & first)).sum(-1)
-    most = min(max(1, max(k for k, _ in setups)), z.shape[-1])
-    top, out = np.sort(np.partition(z, -most, -1)[..., -most:], -1), []
-    for k, temp in setups:
-        kept = top[..., -k:] if 0 < k < z.shape[-1] else z
-        bits = (logsumexp(kept / temp, -1) - own[..., 0] / temp) / LN2
-        out.append(np.where((rank < k) | (k == 0), np.maximum(bits, 0), np.inf))
-    return np.stack(out, -1)
+    scores = np.asarray(logits, float)
+    ids = np.asarray(ids)[..., None]
+    vocab = scores.shape[-1]
+    of_token = np.take_along_axis(scores, ids, -1)[..., 0]
+    rank = _ranks(scores, ids)
+    # the best scores once, as many as the widest setup keeps
+    widest = max(k for k, _ in setups)
+    most = min(max(1, widest), vocab)
+    best = np.partition(scores, -most, -1)[..., -most:]
+    best = np.sort(best, -1)
+    by_setup = []
+    for k, temperature in setups:
+        kept = best[..., -k:] if 0 < k < vocab else scores
+        # -log p = log sum exp(z / T) - z / T
+        total = logsumexp(kept / temperature, -1)
+        bits = (total - of_token / temperature) / LN2
+        allowed = (rank < k) | (k == 0)
+        by_setup.append(np.where(allowed, np.maximum(bits, 0), np.inf))
+    return np.stack(by_setup, -1)
 
 # %% ../../nbs/capacity/compression.ipynb #6badadad
-def ensemble_bits(bits, switch: float, stay: float = 0.0):
-    """Shortest code of each sequence with changes of setup, by dynamic programming over positions and setups.
+def ensemble_bits(
+    bits: np.ndarray,
+    switch: float,
+    stay: float = 0.0,
+) -> np.ndarray:
+    """Shortest code of each sequence with changes of setup, by dynamic programming over positions and setups
 
-    Bits of `token_bits`, and what it costs to change the setup at a token or to keep it.
+    Args:
+        bits: of `token_bits`
+        switch: what it costs to change the setup at a token
+        stay: what it costs to keep it
     """
-    b = np.asarray(bits, float)
-    cost = np.full(b.shape[:-2] + b.shape[-1:], np.inf)
+    bits = np.asarray(bits, float)
+    *sequences, tokens, setups = bits.shape
+    # the shortest code so far that ends in each setup; it begins in the first
+    cost = np.full((*sequences, setups), np.inf)
     cost[..., 0] = 0
-    for t in range(b.shape[-2]):
+    for token in range(tokens):
         changed = cost.min(-1, keepdims=True) + switch
-        cost = b[..., t, :] + np.minimum(cost + stay, changed)
+        cost = np.minimum(cost + stay, changed)
+        cost = bits[..., token, :] + cost
     return cost.min(-1)
 
 
 def escape(eps: float, setups: int) -> dict:
     "`switch` and `stay` of a code that can be decoded: a change, of probability eps, says that it comes, and which"
+    others = max(setups - 1, 1)
     return dict(
-        switch=float(np.log2(max(setups - 1, 1) / eps)),
+        switch=float(np.log2(others / eps)),
         stay=float(-np.log2(1 - eps)),
     )
 
 # %% ../../nbs/capacity/compression.ipynb #194df2e8
-def compressed(logits, ids, eps: float = 1 / 64):
-    """Bits of sequences in both codes, a row each: plain, ensemble, changes, free.
+def compressed(
+    logits: np.ndarray,
+    ids: np.ndarray,
+    eps: float = 1 / 64,
+) -> pd.DataFrame:
+    """Bits of sequences in both codes, a row each: plain, ensemble, changes, free
 
-    Scores and tokens as for `token_bits`; the code assumes that a token changes the setup with probability eps.
+    Args:
+        logits: as for `token_bits`
+        ids: as for `token_bits`
+        eps: probability with which a token changes the setup
     """
-    b = token_bits(logits, ids)
-    b, price = b.reshape(-1, *b.shape[-2:]), escape(eps, len(SETUPS))
-    codes = dict(plain=b[..., 0].sum(-1), ensemble=ensemble_bits(b, **price))
-    codes |= dict(
-        changes=ensemble_bits(b, price["switch"]), free=ensemble_bits(b, 0)
+    bits = token_bits(logits, ids)
+    *_, tokens, setups = bits.shape
+    bits = bits.reshape(-1, tokens, setups)
+    price = escape(eps, setups)
+    return pd.DataFrame(
+        dict(
+            # the first setup keeps everything as it is
+            plain=bits[..., 0].sum(-1),
+            ensemble=ensemble_bits(bits, **price),
+            changes=ensemble_bits(bits, price["switch"]),
+            free=ensemble_bits(bits, 0),
+        )
     )
-    return pd.DataFrame(codes)

@@ -51,7 +51,12 @@ def _capacity(f):
     }
     bits[200, 1] = bits[200, 0]
     runs = [
-        dict(params=params, n=n, run=run, bits=b)
+        dict(
+            params=params,
+            n=n,
+            run=run,
+            bits=b,
+        )
         for (params, run), row in bits.items()
         for n, b in zip((8, 16, 32), row)
     ]

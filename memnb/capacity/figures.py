@@ -153,11 +153,21 @@ def fig6(axs, measured, reported):
         own = caps[caps.precision == p.replace("bf16", "bf16-stored")]
         for bound, g in own.groupby("bound"):
             name = f"ours, {p}{', lower bound' * bound}"
-            look = dict(color=hue, ms=4, label=name, zorder=3)
+            look = dict(
+                color=hue,
+                ms=4,
+                label=name,
+                zorder=3,
+            )
             a.plot(g.params, g.capacity, "^" if bound else mark, **look)
     if len(ends):
         t = ends.assign(low=ends.limit_low, high=ends.limit_high)
-        mark = dict(color="black", marker="_", ms=9, zorder=4)
+        mark = dict(
+            color="black",
+            marker="_",
+            ms=9,
+            zorder=4,
+        )
         plots.errorbar(
             a, t, "params", "limit", label="ours, end by the law", **mark
         )
@@ -230,7 +240,12 @@ def fig_x_found(ax, measured, reported):
     by_size = sorted(
         ladder.groupby("config"), key=lambda kg: bits.shape(kg[0]).n_params
     )
-    square = dict(marker="s", ls="--", mfc="white", ms=4)
+    square = dict(
+        marker="s",
+        ls="--",
+        mfc="white",
+        ms=4,
+    )
     for (c, g), side in zip(by_size, 9 * ["top", "bottom"]):
         bpp = g.groupby("x").value.mean() / bits.shape(c).n_params
         ax.plot(bpp.index, bpp, color=hues[c], lw=0.8, **square)
@@ -286,7 +301,11 @@ def fig_x_precision(axs, measured, reported):
         ).sort_values("at")
         plots.errorbar(a, g, "at", "kept", color=hues.get(c), ms=5, label=c)
     a.axhline(
-        3.51 / 3.83, color="black", ls=":", lw=1.2, label="paper, 3.51 of 3.83"
+        3.51 / 3.83,
+        color="black",
+        ls=":",
+        lw=1.2,
+        label="paper, 3.51 of 3.83",
     )
     a.set_xticks(range(3), names.values())
     a.set(
@@ -300,9 +319,19 @@ def fig_x_precision(axs, measured, reported):
     )  # as many bits as bf16
     if len(even):
         how = dict(
-            hue="config", palette=hues, marker="o", legend=False, errorbar=None
+            hue="config",
+            palette=hues,
+            marker="o",
+            legend=False,
+            errorbar=None,
         )
-        sns.lineplot(even, x="x", y="share", ax=b, **how)
+        sns.lineplot(
+            even,
+            x="x",
+            y="share",
+            ax=b,
+            **how,
+        )
     b.set(
         title="rounded after training",
         xlabel="bits of a weight",
@@ -374,7 +403,13 @@ def fig15(axs, measured, reported):
         ls="--",
         label=r"$\Phi(\sqrt{b/2})$",
     )
-    a.axhline(0.5, color=plots.GREY, lw=1, ls=":", label="guessing")
+    a.axhline(
+        0.5,
+        color=plots.GREY,
+        lw=1,
+        ls=":",
+        label="guessing",
+    )
     _size_axis(a, t.n)
     a.set(ylabel="F1", ylim=(0.45, 1.03))
     for y, f, hue in (
@@ -384,7 +419,12 @@ def fig15(axs, measured, reported):
         b.plot(x, f(x), color=hue, lw=1)
         b.plot(every.nats, every[y.lower()], "o", color=hue, ms=3, label=y)
     b.plot(
-        x, accuracy_bound(x), color="black", lw=1, ls="-.", label="F1, at most"
+        x,
+        accuracy_bound(x),
+        color="black",
+        lw=1,
+        ls="-.",
+        label="F1, at most",
     )
     b.set(xscale="log", xlabel="b, nats held of a sequence", ylabel="F1, AUC")
     b.set(ylim=(0.45, 1.03), xlim=(0.02, 60))
@@ -478,12 +518,29 @@ def fig11(axs, measured, reported):
     (a, b), text = axs, bits.trainings(measured, "text")
     hues, k = _hues(text), shown_prefixes(text)[-1]
     _models(a, text, "f1", hues)
-    a.axhline(0.5, color=plots.GREY, lw=1, ls=":", label="guessing")
+    a.axhline(
+        0.5,
+        color=plots.GREY,
+        lw=1,
+        ls=":",
+        label="guessing",
+    )
     a.set(title="membership", ylabel="F1", ylim=(0.45, 1.03))
     a.legend(loc="lower left")
     _size_axis(a, text.n, "training texts")
-    how = dict(hue="config", palette=hues, s=24, legend=False)
-    sns.scatterplot(text, x="f1", y=f"extract_{k}", ax=b, **how)
+    how = dict(
+        hue="config",
+        palette=hues,
+        s=24,
+        legend=False,
+    )
+    sns.scatterplot(
+        text,
+        x="f1",
+        y=f"extract_{k}",
+        ax=b,
+        **how,
+    )
     b.plot([0, 1], [0, 1], color=plots.GREY, lw=1, ls=":")
     b.set(
         title=f"extraction from {k} tokens",
@@ -529,13 +586,27 @@ def fig18(axs, measured, reported):
     _size_axis(a, g.n, "training texts")
     how = dict(hue="config", palette=hues, s=16)
     there = [c for c in hues if c in set(text.config)]
-    sns.scatterplot(text, x="tokens", y="f1", ax=b, hue_order=there, **how)
+    sns.scatterplot(
+        text,
+        x="tokens",
+        y="f1",
+        ax=b,
+        hue_order=there,
+        **how,
+    )
     for form, ls, name in (
         ("consistent", "-", "paper's law"),
         ("printed", ":", "as printed"),
     ):
         f1 = np.minimum(membership_law(x, 1, form), 1)
-        b.plot(64 * x, f1, color="black", ls=ls, lw=1, label=name)
+        b.plot(
+            64 * x,
+            f1,
+            color="black",
+            ls=ls,
+            lw=1,
+            label=name,
+        )
     b.plot(
         64 * six.value.astype(float) / P,
         six.x.astype(float),
@@ -593,7 +664,11 @@ def fig16(axs, measured, reported):
         )
         if len(g):
             sns.histplot(
-                g.assign(side=side), x="x", weights="value", ax=ax, **how
+                g.assign(side=side),
+                x="x",
+                weights="value",
+                ax=ax,
+                **how,
             )
             sns.move_legend(
                 ax,
@@ -625,7 +700,14 @@ def fig17(ax, measured, reported):
         scatter_kws=dict(s=10, color=plots.REAL),
         line_kws=dict(color="black", lw=1),
     )
-    sns.regplot(d[d.bits > 0], x="tfidf", y="bits", ci=None, ax=ax, **how)
+    sns.regplot(
+        d[d.bits > 0],
+        x="tfidf",
+        y="bits",
+        ci=None,
+        ax=ax,
+        **how,
+    )
     ax.set(
         xlabel="mean rarity of the words (TF-IDF)",
         ylabel="unintended memorization, bits",
@@ -648,9 +730,19 @@ def fig_x_given(ax, measured, reported):
     hues = {
         str(d): c for d, c in plots.dose_colors(sorted(set(g.times))).items()
     }
-    how = dict(hue="times", order=[*hues], palette=hues, size=4, legend=False)
+    how = dict(
+        hue="times",
+        order=[*hues],
+        palette=hues,
+        size=4,
+        legend=False,
+    )
     sns.swarmplot(
-        g.assign(times=g.times.astype(str)), x="times", y="value", ax=ax, **how
+        g.assign(times=g.times.astype(str)),
+        x="times",
+        y="value",
+        ax=ax,
+        **how,
     )
     plots.errorbar(
         ax, mean, "times", color="#333333", marker="_", ms=14, zorder=4

@@ -54,7 +54,11 @@ def common_beginnings(models: list, texts: list) -> tuple[dict, dict]:
     return beginnings, left_out | crossed
 
 
-def read_texts(m, texts: list, beginnings: dict = None) -> list:
+def read_texts(
+    m,
+    texts: list,
+    beginnings: dict = None,
+) -> list:
     """What a model says of whole strings: pairs of the tokens' log-probabilities (nats), and whether each is the likeliest.
 
     beginnings: of `common_beginnings`; then the second of a pair is None. Without them the model must give `tokens`.
@@ -73,7 +77,11 @@ def left_out_note(left_out: dict, n: int) -> str:
     return f"{len(left_out)} of {n} texts are left out, as {text.strip()[:40]!r}: {why}"
 
 # %% ../../nbs/capacity/given.ipynb #f95a171e
-def held_bits(bits, reference, never: int = 0) -> pd.DataFrame:
+def held_bits(
+    bits,
+    reference,
+    never: int = 0,
+) -> pd.DataFrame:
     """How many bits of each text does a model hold that its reference does not?
 
     Bits of whole texts under both; the last `never` of them the model has not seen. Of the others bits, reference,
@@ -173,7 +181,9 @@ def unintended(
 
 # %% ../../nbs/capacity/given.ipynb #cb35e034
 def given_rows(
-    model: lm.LM | str, reference: lm.LM | str, texts: pd.DataFrame
+    model: lm.LM | str,
+    reference: lm.LM | str,
+    texts: pd.DataFrame,
 ) -> Rows:
     "Unintended memorization of texts with known `times` in training, as measured rows of the part `given`"
     asked = lm.load(model)

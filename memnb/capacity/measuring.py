@@ -107,7 +107,11 @@ def _training_options(sizes: Sizes) -> dict:
     )
 
 
-def _write_synthetic(rows: Rows, sizes: Sizes, tokens: dict) -> None:
+def _write_synthetic(
+    rows: Rows,
+    sizes: Sizes,
+    tokens: dict,
+) -> None:
     "Random tokens, by the size of the data; of the curves those of the largest model"
     largest = max(sizes.models, key=lambda name: shape(name).n_params)
     rows.add(
@@ -123,7 +127,11 @@ def _write_synthetic(rows: Rows, sizes: Sizes, tokens: dict) -> None:
     )
 
 
-def _write_precision(rows: Rows, sizes: Sizes, tokens: dict) -> None:
+def _write_precision(
+    rows: Rows,
+    sizes: Sizes,
+    tokens: dict,
+) -> None:
     "The first model in several number formats"
     rows.add(
         stored(
@@ -136,7 +144,11 @@ def _write_precision(rows: Rows, sizes: Sizes, tokens: dict) -> None:
     )
 
 
-def _write_steps(rows: Rows, sizes: Sizes, tokens: dict) -> None:
+def _write_steps(
+    rows: Rows,
+    sizes: Sizes,
+    tokens: dict,
+) -> None:
     "Trainings of several lengths"
     options = _training_options(sizes)
     del options["epochs"], options["steps"]
@@ -153,7 +165,11 @@ def _write_steps(rows: Rows, sizes: Sizes, tokens: dict) -> None:
         )
 
 
-def _write_beyond(rows: Rows, sizes: Sizes, tokens: dict) -> None:
+def _write_beyond(
+    rows: Rows,
+    sizes: Sizes,
+    tokens: dict,
+) -> None:
     "Data that are far more than a model holds"
     if not sizes.beyond:
         return
@@ -173,7 +189,11 @@ def _write_beyond(rows: Rows, sizes: Sizes, tokens: dict) -> None:
 
 
 def _write_sweep(
-    rows: Rows, sizes: Sizes, tokens: dict, varied: str, values: list
+    rows: Rows,
+    sizes: Sizes,
+    tokens: dict,
+    varied: str,
+    values: list,
 ) -> None:
     "The last model while the length of the sequences or the vocabulary varies"
     rows.add(
@@ -205,7 +225,11 @@ def _count_text(sizes: Sizes) -> None:
     )
 
 
-def _write_text(rows: Rows, sizes: Sizes, tokens: dict) -> None:
+def _write_text(
+    rows: Rows,
+    sizes: Sizes,
+    tokens: dict,
+) -> None:
     "The measurements on text; histograms and words are those of the first replicate"
     if core.counted():
         _count_text(sizes)
@@ -239,7 +263,11 @@ def _write_text(rows: Rows, sizes: Sizes, tokens: dict) -> None:
         )
 
 
-def _write_given(rows: Rows, sizes: Sizes, model: str) -> None:
+def _write_given(
+    rows: Rows,
+    sizes: Sizes,
+    model: str,
+) -> None:
     "Bits of texts that a model was shown a known number of times"
     _, _, name = model.partition(":")
     texts = plant.truth(name).groupby("times").head(sizes.n)
@@ -247,7 +275,11 @@ def _write_given(rows: Rows, sizes: Sizes, model: str) -> None:
 
 
 def _write_part(
-    rows: Rows, part: str, model: str, sizes: Sizes, tokens: dict
+    rows: Rows,
+    part: str,
+    model: str,
+    sizes: Sizes,
+    tokens: dict,
 ) -> None:
     "The rows of one of `PARTS`"
     if part == "length":
@@ -269,7 +301,9 @@ def _write_part(
 
 
 def measure(
-    model: str = "planted:news", sizes: Sizes = None, seed: int = 0
+    model: str = "planted:news",
+    sizes: Sizes = None,
+    seed: int = 0,
 ) -> Rows:
     """All that the page measures, as measured rows: trainings on random tokens and on text, and bits of given texts
 

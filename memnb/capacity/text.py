@@ -42,7 +42,11 @@ class _Tokenizer(NamedTuple):
     vocab: int
 
 
-def _tokenizer(name: str, docs: list, vocab: int) -> _Tokenizer:
+def _tokenizer(
+    name: str,
+    docs: list,
+    vocab: int,
+) -> _Tokenizer:
     "The tokenizer of a model, or a BPE that is trained on texts"
     if name:
         tok = lm.load(name).tok
@@ -74,7 +78,11 @@ def _tokenizer(name: str, docs: list, vocab: int) -> _Tokenizer:
 
 
 def _sequences(
-    docs: list, encode: Callable, length: int, per_text: int, count: dict
+    docs: list,
+    encode: Callable,
+    length: int,
+    per_text: int,
+    count: dict,
 ) -> Iterator[tuple]:
     "Yield (text, sequence) for sequences not seen before; counts what is left out"
     seen = set()
@@ -166,7 +174,11 @@ def corpus(
     return Corpus(train, test, others, made.vocab, made.decode, **count)
 
 # %% ../../nbs/capacity/text.ipynb #d7a64780
-def extraction(fit, sequences: np.ndarray, prefixes: list) -> dict:
+def extraction(
+    fit,
+    sequences: np.ndarray,
+    prefixes: list,
+) -> dict:
     """Share of the sequences that are extracted exactly, by the tokens shown; prefixes not shorter than S are left out.
 
     `fit` is of `gpt`, or anything with greedy(sequences): is each token the likeliest?
@@ -280,7 +292,10 @@ def _scores_on_text(fit: gpt.Fit, texts: Corpus) -> tuple[dict, np.ndarray]:
 
 
 def _write_rarity(
-    rows: Rows, fit: gpt.Fit, reference: gpt.Fit, texts: Corpus
+    rows: Rows,
+    fit: gpt.Fit,
+    reference: gpt.Fit,
+    texts: Corpus,
 ) -> None:
     "Rarity of words beside memorization: rows of the first 200 samples, and of the ten most memorized"
     n = len(fit.logprobs)
@@ -316,7 +331,11 @@ def oracle_bits(oracle: lm.LM | str, texts: list) -> np.ndarray:
 
 
 def _fits_on_text(
-    jobs: list, texts: Corpus, seed: int, part: str, train: dict
+    jobs: list,
+    texts: Corpus,
+    seed: int,
+    part: str,
+    train: dict,
 ) -> tuple[list, dict]:
     "Trainings of (gpt.Config, sequences), and of each model a reference that has read none of these texts, if there are others"
     configs = [c for c, _ in jobs]

@@ -327,7 +327,11 @@ _BACK = "comes back word for word"
 _GUESSED = "comes back, as anybody would go on"  # "1, 2, 3, ..."
 
 
-def _verdicts(t, best: str, alike: bool = True) -> list:
+def _verdicts(
+    t,
+    best: str,
+    alike: bool = True,
+) -> list:
     """What is said of each text, in plain words, by the column that judges
 
     alike: whether the texts and those never shown are of one kind; where not, no rate of false positives is one.
@@ -423,7 +427,13 @@ def _models(model, reference, others, store):
 
 def _said_first(models, texts, prefixes, twice):
     "What asking takes, before anything is asked"
-    cost = dict(calls=0, cached=0, prompt_tokens=0, new_tokens=0, seconds=0)
+    cost = dict(
+        calls=0,
+        cached=0,
+        prompt_tokens=0,
+        new_tokens=0,
+        seconds=0,
+    )
     for i, m in enumerate(models):
         dry = lm.dry(m, store=m.store)
         dry.caps, dry.window = m.caps, m.window
@@ -651,7 +661,11 @@ def _notes(own, ref, rest, lost):
     return out + own.notes
 
 # %% ../../nbs/compare/asking.ipynb #3119dd63
-def ask_power(table, shown, rates: tuple = _RATES):
+def ask_power(
+    table,
+    shown,
+    rates: tuple = _RATES,
+):
     """Which share of the texts that were shown does each measure find? item, rate, found, n, value, low, high.
 
     Of a table of `ask` with texts never shown: was the model shown each of its rows? Only rates of false positives
@@ -692,7 +706,12 @@ def _calls(t, k):
         else "share of answers changed"
     )
     return dict(
-        key=k, name=v.name, unit=unit, own=own, found=found, stand=stand
+        key=k,
+        name=v.name,
+        unit=unit,
+        own=own,
+        found=found,
+        stand=stand,
     )
 
 
@@ -765,7 +784,10 @@ def ask_page(
     for k, why in a["missing"].items():
         missing.setdefault(why, []).append(ASKABLE[k].name)
     page = dict(
-        a=a, n=n, missing=missing, names={k: v.name for k, v in ASKABLE.items()}
+        a=a,
+        n=n,
+        missing=missing,
+        names={k: v.name for k, v in ASKABLE.items()},
     )
     page["title"] = (
         f"What does {a['model']} remember of {n} text{'s' * (n > 1)}?"

@@ -103,7 +103,11 @@ def _seen(texts: list):
     return TruncatedSVD(few, random_state=0).fit_transform(seen)
 
 
-def _scores(seen, member, seed: int) -> np.ndarray:
+def _scores(
+    seen,
+    member,
+    seed: int,
+) -> np.ndarray:
     "Scores of texts, each by a regression that was not told its set"
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -154,7 +158,11 @@ def _differences(texts: list, never: list) -> tuple:
     return tuple(told[:4]) or ("the order and choice of their words",)
 
 
-def judged_blind(texts: list, never: list, seed: int = 0) -> Blind:
+def judged_blind(
+    texts: list,
+    never: list,
+    seed: int = 0,
+) -> Blind:
     "Can texts and those never shown be told apart without any model? Strings of both sets; the first of each are read"
     texts, never = texts[:_MOST], never[:_MOST]
     fewest = min(len(texts), len(never))
@@ -199,7 +207,11 @@ _FEWEST_WORDS = 6  # of a shorter text a rule says little
 _FOLLOWS = 0.8  # share of the second half that a rule gives
 
 
-def _by_rule(words: list, i: int, back: int) -> str:
+def _by_rule(
+    words: list,
+    i: int,
+    back: int,
+) -> str:
     "A word as a rule gives it: the one so many places before, or the next of its series, or its number moved on"
     before, earlier = (
         words[i - back],

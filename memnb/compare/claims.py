@@ -34,7 +34,9 @@ class Choices(NamedTuple):
 
 
 def differences(
-    rows: pd.DataFrame, other: str, score: str = "auc"
+    rows: pd.DataFrame,
+    other: str,
+    score: str = "auc",
 ) -> pd.DataFrame:
     "LiRA minus another measure on texts shown once, a row a world: config, dataset, run, value, low, high, n (texts)"
     quantity, rate = SCORES[score]
@@ -60,7 +62,11 @@ def over_pools(worlds: pd.DataFrame, family: int = 1) -> tuple:
     return (*mean_ci(pools, 1 - 0.05 / family), len(pools))
 
 
-def _against(rows: pd.DataFrame, made: Rows, choices: Choices) -> None:
+def _against(
+    rows: pd.DataFrame,
+    made: Rows,
+    choices: Choices,
+) -> None:
     "LiRA against each of its rivals, by size of model"
     for other in RIVALS:
         every = differences(rows, other, choices.score)
@@ -88,7 +94,11 @@ def _against(rows: pd.DataFrame, made: Rows, choices: Choices) -> None:
                 at.value("case", value)
 
 
-def _smallest(worlds: pd.DataFrame, at: Rows, family: int) -> None:
+def _smallest(
+    worlds: pd.DataFrame,
+    at: Rows,
+    family: int,
+) -> None:
     "The smallest difference of several pools, with an interval over texts that holds for all pools and comparisons"
     many = family * len(worlds)
     wider = _quantile(many) / _quantile(1)
@@ -129,7 +139,11 @@ def alike(rows: pd.DataFrame) -> pd.DataFrame:
     ]
 
 
-def statistics(rows: pd.DataFrame, reported: pd.DataFrame, **reading) -> Rows:
+def statistics(
+    rows: pd.DataFrame,
+    reported: pd.DataFrame,
+    **reading,
+) -> Rows:
     """What the claims are decided by: item (the claim), model (size of the models), quantity ('estimate', or 'case': a
     world, drawn and not counted), value, low, high, n, unit, guard, and of pairs of measures `other`.
 
@@ -142,7 +156,12 @@ def statistics(rows: pd.DataFrame, reported: pd.DataFrame, **reading) -> Rows:
     _against(rows, made, choices)
     for pair in alike(rows).itertuples():
         world = f"{pair.item} and {pair.other}, {pair.dataset} {pair.config} {pair.run:.0f}"
-        at = made.at(item="unlike", unit="texts", n=int(pair.n), other=world)
+        at = made.at(
+            item="unlike",
+            unit="texts",
+            n=int(pair.n),
+            other=world,
+        )
         at.value("estimate", pair.value, pair.low, pair.high)
     tuned = select(rows, part="tuned", item="ratio")
     for row in (
@@ -157,7 +176,10 @@ def statistics(rows: pd.DataFrame, reported: pd.DataFrame, **reading) -> Rows:
             else "one held-out text sets the threshold: 2,000 would decide"
         )
         at = made.at(
-            item="fine-tune", model=row.model, unit="texts", n=int(row.n)
+            item="fine-tune",
+            model=row.model,
+            unit="texts",
+            n=int(row.n),
         )
         at.value("estimate", row.value, row.low, row.high, guard=guard)
     return made
@@ -183,7 +205,13 @@ def facts(measured: pd.DataFrame) -> dict:
     sets = select(rows, part="difference", quantity="share")
     sets = sets[np.isclose(sets.x, 0.05)]
     mink = sets[sets["item"] == "mink"].groupby("dataset").low
-    ranks = select(rows, part="rank", item="contextual", other="loss", times=1)
+    ranks = select(
+        rows,
+        part="rank",
+        item="contextual",
+        other="loss",
+        times=1,
+    )
     agree = ranks[ranks.value > 0.5]
     twice = select(rows, part="larger", times=2).set_index("item")
     tuned = select(rows, part="tuned")

@@ -210,7 +210,13 @@ def fig_x_difference(axs, rows):
 @_drawn("difference", 9.2, 3.3, panels=2)
 def fig_x_peers(axs, rows):
     "Further membership scores"
-    d = select(rows, part="difference", item=[*PEERS], times=1, x=0.05)
+    d = select(
+        rows,
+        part="difference",
+        item=[*PEERS],
+        times=1,
+        x=0.05,
+    )
     f = _means(rows, "item", "times", part="found", x=0.05)
     share = "difference of share detected, shown once"
     _differences(axs[0], d, "{} minus {}", xlabel=share)
@@ -218,7 +224,12 @@ def fig_x_peers(axs, rows):
         g = f[f["item"] == k].sort_values("times")
         own = {} if k in PEERS else dict(ls=":", color=_LOOKS[k]["color"])
         axs[1].plot(
-            range(len(g)), g.value, lw=1.2, marker=".", label=NAMES[k], **own
+            range(len(g)),
+            g.value,
+            lw=1.2,
+            marker=".",
+            label=NAMES[k],
+            **own,
         )
         axs[1].set_xticks(range(len(g)), [f"{t:g}" for t in g.times])
     axs[1].set(ylabel=_FOUND, **_TIMES)
@@ -247,7 +258,12 @@ def _heat(ax, d, title):
         fmt=".2f",
         annot_kws=dict(size=6.5),
     )
-    look |= dict(cbar=False, linewidths=0.5, xticklabels=said, yticklabels=said)
+    look |= dict(
+        cbar=False,
+        linewidths=0.5,
+        xticklabels=said,
+        yticklabels=said,
+    )
     sns.heatmap(np.where(above, np.nan, grid), ax=ax, **look)
     for i in range(len(names)):
         ax.add_patch(

@@ -55,7 +55,11 @@ def _partner_items(partners: list) -> pd.DataFrame:
     )
 
 
-def _write_larger(rows: Rows, partners: list, tau: float) -> None:
+def _write_larger(
+    rows: Rows,
+    partners: list,
+    tau: float,
+) -> None:
     "What each measure says of texts that one of two models was shown, with SmolLM2 as the reference"
     items = _partner_items(partners)
     texts = items.text.tolist()
@@ -224,7 +228,11 @@ def tuned_rows(
     return rows
 
 
-def _write_power(rows: Rows, table: pd.DataFrame, shown) -> None:
+def _write_power(
+    rows: Rows,
+    table: pd.DataFrame,
+    shown,
+) -> None:
     "Shares of texts that are detected, as of `ask_power`"
     for line in ask_power(table, shown).itertuples():
         if line.n:
@@ -261,7 +269,12 @@ def _pair_texts(source: str, n: int) -> pd.DataFrame:
     return items[(items.duplicates == 0) | (place < n)]
 
 
-def _pair(pair: list, source: str, n: int, store) -> tuple:
+def _pair(
+    pair: list,
+    source: str,
+    n: int,
+    store,
+) -> tuple:
     "The two models, and the texts; FileNotFoundError where something is not here"
     try:
         models = [lm.load(name, store=store) for name in pair]
@@ -328,14 +341,23 @@ _AGAINST = dict(
 STRICT = 0.01, 0.05  # rates of false positives
 
 
-def _write_auc(rows: Rows, score, shown, than=None) -> None:
+def _write_auc(
+    rows: Rows,
+    score,
+    shown,
+    than=None,
+) -> None:
     "An AUC, or how far it lies above that of another score, as of `shown_auc`; what has none has no row"
     auc = shown_auc(score, shown, than)
     if auc:
         rows.value("auc", unit="texts", **auc)
 
 
-def _write_share(rows: Rows, shares, signed: bool = False) -> None:
+def _write_share(
+    rows: Rows,
+    shares,
+    signed: bool = False,
+) -> None:
     "A mean of shares, one a text, as of `mean_share`"
     rows.value("share", unit="texts", **mean_share(shares, signed))
 
@@ -345,7 +367,12 @@ def _repetitions(times) -> list:
     return sorted({*times} - {0})
 
 
-def _write_detected(rows: Rows, scores: dict, shown, times) -> None:
+def _write_detected(
+    rows: Rows,
+    scores: dict,
+    shown,
+    times,
+) -> None:
     "AUC by number of repetitions"
     for repetitions in _repetitions(times):
         texts = times == repetitions
@@ -357,7 +384,11 @@ def _write_detected(rows: Rows, scores: dict, shown, times) -> None:
             )
 
 
-def _write_false_positives(rows: Rows, scores: dict, world: World) -> None:
+def _write_false_positives(
+    rows: Rows,
+    scores: dict,
+    world: World,
+) -> None:
     "Shares detected at few false positives, and whole curves, ties by lot"
     for repetitions in _repetitions(world.times):
         texts = world.times == repetitions
@@ -368,18 +399,30 @@ def _write_false_positives(rows: Rows, scores: dict, world: World) -> None:
             for part, rate, ties in points:
                 shares = found_each(score, world.shown, texts, rate, ties)
                 _write_share(
-                    rows.at(part=part, item=measure, times=repetitions, x=rate),
+                    rows.at(
+                        part=part,
+                        item=measure,
+                        times=repetitions,
+                        x=rate,
+                    ),
                     shares,
                 )
 
 
-def _write_differences(rows: Rows, scores: dict, world: World) -> None:
+def _write_differences(
+    rows: Rows,
+    scores: dict,
+    world: World,
+) -> None:
     "LiRA against every other measure, and scores of others against their plain form, on the same texts"
     once = world.times == 1
     pairs = [("lira", other) for other in MEASURES if other != "lira"]
     for measure, other in [*pairs, *_AGAINST.items()]:
         difference = rows.at(
-            part="difference", item=measure, other=other, times=1
+            part="difference",
+            item=measure,
+            other=other,
+            times=1,
         )
         score = scores[measure]
         plain = scores[other]
@@ -394,7 +437,12 @@ def _write_differences(rows: Rows, scores: dict, world: World) -> None:
             )
 
 
-def _write_ranks(rows: Rows, scores: dict, world: World, tau: float) -> None:
+def _write_ranks(
+    rows: Rows,
+    scores: dict,
+    world: World,
+    tau: float,
+) -> None:
     "Rank correlations over all shown texts (times 0) and over those shown once, and reliabilities"
     by_text = text_scores(scores, world.shown)
     for repetitions in (0, 1):
@@ -419,7 +467,12 @@ def _write_ranks(rows: Rows, scores: dict, world: World, tau: float) -> None:
                 )
 
 
-def _write_called(rows: Rows, scores: dict, peers: dict, world: World) -> None:
+def _write_called(
+    rows: Rows,
+    scores: dict,
+    peers: dict,
+    world: World,
+) -> None:
     "What measures call memorized at their own thresholds"
     bars = thresholds(world.last, world.shown)
     calls = {
@@ -442,18 +495,32 @@ def _write_called(rows: Rows, scores: dict, peers: dict, world: World) -> None:
             # of models, text by text
             shares = np.ma.array(called, mask=~members).mean(0).filled(np.nan)
             _write_share(
-                rows.at(part="called", item=measure, group=group, times=0),
+                rows.at(
+                    part="called",
+                    item=measure,
+                    group=group,
+                    times=0,
+                ),
                 shares,
             )
 
 
-def _write_courses(rows: Rows, world: World, tau: float) -> None:
+def _write_courses(
+    rows: Rows,
+    world: World,
+    tau: float,
+) -> None:
     "AUC of texts shown once, by epoch and by number of models"
     once = world.times == 1
     for place, epoch in enumerate(world.epochs):
         for measure, score in relations.scores(world, tau, place).items():
             _write_auc(
-                rows.at(part="epoch", item=measure, x=float(epoch), times=1),
+                rows.at(
+                    part="epoch",
+                    item=measure,
+                    x=float(epoch),
+                    times=1,
+                ),
                 score[:, once],
                 world.shown[:, once],
             )
@@ -465,7 +532,12 @@ def _write_courses(rows: Rows, world: World, tau: float) -> None:
         for measure in ("counterfactual", "contextual", "lira"):
             _write_auc(
                 # trainings besides the model itself
-                rows.at(part="models", item=measure, x=models - 1, times=1),
+                rows.at(
+                    part="models",
+                    item=measure,
+                    x=models - 1,
+                    times=1,
+                ),
                 scores[measure][:, once],
                 few.shown[:, once],
             )
@@ -551,7 +623,12 @@ class Sizes(papers.Sizes):
 
 
 def _trained_world(
-    dealt: str, n: int, models: int, sizes: Sizes, seed: int, folder: Path
+    dealt: str,
+    n: int,
+    models: int,
+    sizes: Sizes,
+    seed: int,
+    folder: Path,
 ) -> World:
     "A world of so many texts and models; `dealt` says its texts, layers x width, and seed, as '20news 1x16 0'"
     source, config, first_seed = dealt.split()

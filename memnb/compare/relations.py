@@ -22,68 +22,103 @@ from ..stats import binom_ci, mean_ci
 
 # %% ../../nbs/compare/relations.ipynb #9c9bbaf2
 def made_up_world(
-    n=210, models=16, gain=0.15, noise=0.15, spread=0.7, seed=0
+    n: int = 210,
+    models: int = 16,
+    gain: float = 0.15,
+    noise: float = 0.15,
+    spread: float = 0.7,
+    seed: int = 0,
 ) -> World:
-    "A world of n texts without trainings; what a showing takes away, noise and spread of texts in nats per token"
-    rng, times = np.random.default_rng(seed), dealt_times(n, seed)
-    shown, hard = halves(models, times, seed), 3 + spread * rng.normal(0, 1, n)
-    learned = (
-        hard + np.array([4, 2, 0, 0.2])[:, None]
-    )  # the last epoch is one too many
-    effect = (
-        gain * shown[:, None] * np.sqrt(times) * np.linspace(0, 1, 4)[:, None]
-    )
-    losses = np.maximum(
-        learned + rng.normal(0, noise, (models, 4, n)) - effect, 0.02
-    )
-    reference = np.maximum(learned + rng.normal(0, noise, (4, n)), 0.02)
-    uneven = rng.gamma(2, 0.5, (n, 64))  # some tokens are harder than others
+    """A world without trainings
+
+    Args:
+        n: texts
+        models: that were shown a random half each
+        gain: what a showing takes away, nats per token
+        noise: of the losses of a text, nats per token
+        spread: of texts, nats per token
+        seed: of all of it
+    """
+    rng = np.random.default_rng(seed)
+    times = dealt_times(n, seed)
+    shown = halves(models, times, seed)
+    hard = 3 + spread * rng.normal(0, 1, n)
+    # losses of a text after each of four epochs; the last one is one too many
+    by_epoch = np.array([4, 2, 0, 0.2])[:, None]
+    learned = hard + by_epoch
+    # a repetition counts by its square root, and more from epoch to epoch
+    growth = np.linspace(0, 1, 4)[:, None]
+    effect = gain * shown[:, None] * np.sqrt(times) * growth
+    wandering = rng.normal(0, noise, (models, 4, n))
+    losses = np.maximum(learned + wandering - effect, 0.02)
+    of_reference = learned + rng.normal(0, noise, (4, n))
+    reference = np.maximum(of_reference, 0.02)
+    # some tokens are harder than others
+    uneven = rng.gamma(2, 0.5, (n, 64))
     uneven /= uneven.mean(1, keepdims=True)
-    tokens = -losses[:, -1, :, None] * uneven
-    made = dict(texts=[f"text {i}" for i in range(n)], times=times, shown=shown)
-    made |= dict(
+    last = losses[:, -1, :, None]
+    tokens = -last * uneven
+    return World(
+        texts=[f"text {i}" for i in range(n)],
+        times=times,
+        shown=shown,
         epochs=np.arange(4.0),
         losses=losses,
         tokens=tokens,
-        z=tokens,
+        hits=last < np.linspace(0.2, 1.2, 64),
         reference=reference,
-    )
-    made |= dict(
-        base=-reference[-1, :, None] * uneven, prefixes=np.array([8, 16, 32])
-    )
-    made["hits"] = losses[:, -1, :, None] < np.linspace(0.2, 1.2, 64)
-    return World(
-        **made, influence=rng.normal(1, 0.2, shown.shape), name="made up"
+        base=-reference[-1, :, None] * uneven,
+        prefixes=np.array([8, 16, 32]),
+        influence=rng.normal(1, 0.2, shown.shape),
+        z=tokens,
+        name="made up",
     )
 
 
-def scores(world: World, tau: float = 0.2, epoch: int = -1) -> dict:
-    """All measures in a world after an epoch: name -> models x texts, the larger the more memorized.
+def scores(
+    world: World,
+    tau: float = 0.2,
+    epoch: int = -1,
+) -> dict:
+    """All measures in a world after an epoch: name -> models x texts, the larger the more memorized
 
-    tau is the threshold of recollection in nats per token; extraction and influence are asked in the end alone.
+    Args:
+        world: trained or made up
+        tau: threshold of recollection, nats per token
+        epoch: place among those of the world; extraction and influence are asked in the
+            end alone
     """
-    end, shown = epoch % len(world.epochs) + 1, world.shown
-    losses, reference = world.losses[:, :end], world.reference[end - 1]
+    end = epoch % len(world.epochs) + 1
+    shown = world.shown
+    losses = world.losses[:, :end]
     loss = losses[:, -1]
-    found = dict(
+    reference = world.reference[end - 1]
+    tokens = world.base.shape[-1]
+    measures = dict(
         recollected=method.recollected(loss, tau).astype(float),
         counterfactual=method.counterfactual(loss, shown),
         contextual=method.contextual(losses, shown),
-        bits=method.bits_held(loss, reference, world.base.shape[-1]),
+        bits=method.bits_held(loss, reference, tokens),
         loss=-loss,
         ratio=reference - loss,
         lira=method.lira(loss, shown),
     )
     if end == len(world.epochs):
-        extracted = method.extractable(world.hits, world.prefixes)
-        found |= dict(extractable=extracted, influential=world.influence)
-    return {k: found[k] for k in method.MEASURES if k in found}
+        extractable = method.extractable(world.hits, world.prefixes)
+        measures["extractable"] = extractable
+        measures["influential"] = world.influence
+    return {
+        name: measures[name] for name in method.MEASURES if name in measures
+    }
 
 
-def part_of(world: World, which: slice) -> World:
+_OF_MODELS = ("shown", "losses", "tokens", "hits", "influence", "z")
+
+
+def part_of(world: World, models: slice) -> World:
     "Some models of a world"
-    fields = ("shown", "losses", "tokens", "hits", "influence", "z")
-    return replace(world, **{f: getattr(world, f)[which] for f in fields})
+    fields = {name: getattr(world, name)[models] for name in _OF_MODELS}
+    return replace(world, **fields)
 
 # %% ../../nbs/compare/relations.ipynb #180ed10a
 PEERS = dict(
@@ -99,125 +134,205 @@ PEERS = dict(
 # lp are log-probabilities, ... x tokens, and base those of a reference; what comes back is a number a text
 
 
-def min_k(lp, share: float = 0.2):
+def min_k(lp: np.ndarray, share: float = 0.2) -> np.ndarray:
     "Mean over the unlikeliest tokens, a share of all; for min-k%++ lp is in units of its spread"
-    return np.sort(lp, -1)[..., : max(1, int(share * np.shape(lp)[-1]))].mean(
-        -1
-    )
+    tokens = np.shape(lp)[-1]
+    few = max(1, int(share * tokens))
+    return np.sort(lp, -1)[..., :few].mean(-1)
 
 
-def zlib_ratio(lp, text: str):
+def zlib_ratio(lp: np.ndarray, text: str) -> np.ndarray:
     "Log-probability of a text by the bytes that zlib needs for it"
-    return np.sum(lp, -1) / len(zlib.compress(text.encode()))
+    packed = zlib.compress(text.encode())
+    return np.sum(lp, -1) / len(packed)
 
 
-def ez_ratio(lp, base, hits):
-    "Gains over losses in log-probability where the model errs; a million where it gets all tokens right (hits)"
+# EZ-MIA of a model that gets all tokens right, and the most that it may be
+_ALL_RIGHT = 1e6
+
+
+def ez_ratio(
+    lp: np.ndarray,
+    base: np.ndarray,
+    hits: np.ndarray,
+) -> np.ndarray:
+    """Gains over losses in log-probability where the model errs; a million where it gets all tokens right
+
+    Args:
+        lp: of the model
+        base: of a reference
+        hits: whether a token is the likeliest one
+    """
     gain = np.where(hits, 0.0, np.asarray(lp) - base)
-    ratio = gain.clip(0).sum(-1) / np.maximum((-gain).clip(0).sum(-1), 1e-6)
-    return np.where(np.all(hits, -1), 1e6, np.minimum(ratio, 1e6))[
-        ()
-    ]  # of one text a number
+    gained = gain.clip(0).sum(-1)
+    lost = (-gain).clip(0).sum(-1)
+    ratio = gained / np.maximum(lost, 1e-6)
+    ratio = np.minimum(ratio, _ALL_RIGHT)
+    ratio = np.where(np.all(hits, -1), _ALL_RIGHT, ratio)
+    return ratio[()]  # of one text a number
 
 
-def window_votes(lp, base, windows=(2, 4, 8, 16, 32)):
-    "Share of windows of so many tokens that the model finds likelier than the reference does"
-    gain, n = np.asarray(lp) - base, np.shape(lp)[-1]
-    wide = [min(w, n) for w in windows]
-    return np.mean(
-        [(sliding_window_view(gain, w, -1).sum(-1) > 0).mean(-1) for w in wide],
-        0,
-    )
+def window_votes(
+    lp: np.ndarray,
+    base: np.ndarray,
+    windows: tuple = (2, 4, 8, 16, 32),
+) -> np.ndarray:
+    """Share of windows that the model finds likelier than the reference does
+
+    Args:
+        lp: of the model
+        base: of a reference
+        windows: tokens of each
+    """
+    gain = np.asarray(lp) - base
+    tokens = np.shape(lp)[-1]
+    votes = []
+    for width in windows:
+        sums = sliding_window_view(gain, min(width, tokens), -1).sum(-1)
+        votes.append((sums > 0).mean(-1))
+    return np.mean(votes, 0)
 
 
-def log_queries(lp):
+def log_queries(lp: np.ndarray) -> np.ndarray:
     "Decimal logarithm of the samples until these tokens have come with probability one half"
-    q = np.sum(lp, -1)
-    near = np.log(
-        -np.log1p(-np.exp(np.clip(q, -30, -1e-9)))
-    )  # below -30 it is q
-    return (np.log(np.log(2)) - np.where(q > -30, near, q)) / np.log(10)
+    # (1 - p)^n = 1/2, so n = ln 2 / -ln(1 - p), with ln p the sum
+    log_p = np.sum(lp, -1)
+    clipped = np.clip(log_p, -30, -1e-9)
+    exact = np.log(-np.log1p(-np.exp(clipped)))
+    # below -30 it is ln p itself
+    log_rate = np.where(log_p > -30, exact, log_p)
+    return (np.log(np.log(2)) - log_rate) / np.log(10)
 
 
 def peer_scores(world: World) -> dict:
     "The scores of others in a world: name -> models x texts, the larger the more memorized"
-    lp, base, hits = world.tokens, world.base, world.hits
+    lp = world.tokens
+    by_text = [zlib_ratio(lp[:, i], text) for i, text in enumerate(world.texts)]
+    longest = max(world.prefixes)
     return dict(
         mink=min_k(lp),
         minkpp=min_k(world.z),
-        zlib=np.stack(
-            [zlib_ratio(lp[:, i], t) for i, t in enumerate(world.texts)], -1
-        ),
-        ez=ez_ratio(lp, base, hits),
-        wbc=window_votes(lp, base),
-        queries=-log_queries(lp[..., max(world.prefixes) :]),
+        zlib=np.stack(by_text, -1),
+        ez=ez_ratio(lp, world.base, world.hits),
+        wbc=window_votes(lp, world.base),
+        queries=-log_queries(lp[..., longest:]),
     )
 
 # %% ../../nbs/compare/relations.ipynb #d10bed7a
-def _auc_draws(score, shown, draws=300):
+def _wins(members: np.ndarray, others: np.ndarray) -> np.ndarray:
+    "How often a member has the higher score, one half where both have the same: members x others"
+    higher = members[:, None] > others
+    same = members[:, None] == others
+    return higher + 0.5 * same
+
+
+def _auc_draws(
+    score: np.ndarray,
+    shown: np.ndarray,
+    draws: int = 300,
+) -> np.ndarray:
     "AUC over models with every text once, then of bootstrap samples over texts; empty without both kinds"
     n = shown.shape[1]
-    drawn = np.random.default_rng([0, n]).multinomial(
-        n, np.full(n, 1 / n), size=draws
-    )
-    w, found = np.vstack([np.ones(n), drawn]), []
-    for s, on in zip(score, shown):
-        a, b = np.isfinite(s) & on, np.isfinite(s) & ~on
-        if a.any() and b.any():
-            wins = (s[a][:, None] > s[b]) + 0.5 * (s[a][:, None] == s[b])
-            both = w[:, a].sum(1) * w[:, b].sum(1)
-            with np.errstate(invalid="ignore"):
-                found.append(((w[:, a] @ wins) * w[:, b]).sum(1) / both)
-    return (
-        np.ma.masked_invalid(found).mean(0).filled(np.nan)
-        if found
-        else np.empty(0)
-    )
+    rng = np.random.default_rng([0, n])
+    drawn = rng.multinomial(n, np.full(n, 1 / n), size=draws)
+    # how often each text counts, a row a sample
+    weights = np.vstack([np.ones(n), drawn])
+    by_model = []
+    for of_model, is_member in zip(score, shown):
+        known = np.isfinite(of_model)
+        members = known & is_member
+        others = known & ~is_member
+        if not (members.any() and others.any()):
+            continue
+        wins = _wins(of_model[members], of_model[others])
+        won = (weights[:, members] @ wins) * weights[:, others]
+        pairs = weights[:, members].sum(1) * weights[:, others].sum(1)
+        with np.errstate(invalid="ignore"):
+            by_model.append(won.sum(1) / pairs)
+    if not by_model:
+        return np.empty(0)
+    return np.ma.masked_invalid(by_model).mean(0).filled(np.nan)
 
 
-def shown_auc(score, shown, than=None) -> dict:
-    """AUC of a score (models x texts, NaN for none) for who was shown what, or how much it is above that of another.
+def shown_auc(
+    score: np.ndarray,
+    shown: np.ndarray,
+    than: np.ndarray = None,
+) -> dict:
+    """AUC of a score for who was shown what, or how much it is above that of another: value, low, high, n (texts).
 
-    value, low, high, n (texts); empty where there is no AUC.
+    The dict is empty where there is no AUC.
+
+    Args:
+        score: models x texts, NaN for none
+        shown: bool, models x texts
+        than: another score
     """
-    d = _auc_draws(score, shown)
-    d = d - _auc_draws(than, shown) if than is not None and len(d) else d
-    if not len(d):
+    draws = _auc_draws(score, shown)
+    if than is not None and len(draws):
+        draws = draws - _auc_draws(than, shown)
+    if not len(draws):
         return {}
-    low, high = np.nanquantile(d[1:], [0.025, 0.975])
+    value = draws[0]
+    low, high = np.nanquantile(draws[1:], [0.025, 0.975])
     return dict(
-        value=d[0], low=min(low, d[0]), high=max(high, d[0]), n=shown.shape[1]
+        value=value,
+        low=min(low, value),
+        high=max(high, value),
+        n=shown.shape[1],
     )
 
 # %% ../../nbs/compare/relations.ipynb #d3ff4d86
-FALSE_ALARMS = (
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    0.8,
-)  # rates of a ROC curve
+# rates of a ROC curve
+FALSE_ALARMS = 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8
 
 
-def found_each(score, shown, at, fpr: float = 0.05, ties: bool = False):
-    """Share of the models that were shown a text, of those `at`, in which its score finds it; NaN where there is none.
+def _detected(
+    members: np.ndarray,
+    others: np.ndarray,
+    rate: float,
+    ties: bool,
+) -> np.ndarray:
+    "Whether scores of members lie above the threshold of a rate, see `found_each`"
+    null = np.sort(others)
+    place = max(0, len(null) - 1 - int(rate * len(null)))
+    bar = null[place]
+    lot = 0
+    if ties:
+        # as many of those at the threshold as the rate has room for
+        above = (null > bar).mean()
+        same = (null == bar).mean()
+        lot = min(1, (rate - above) / same)
+    return (members > bar) + lot * (members == bar)
 
-    At this rate of false alarms; of texts at the threshold itself none, or with `ties` by lot as many as the rate allows.
+
+def found_each(
+    score: np.ndarray,
+    shown: np.ndarray,
+    at: np.ndarray,
+    fpr: float = 0.05,
+    ties: bool = False,
+) -> np.ndarray:
+    """Share of the models that were shown a text in which its score detects it; NaN where there is none
+
+    Args:
+        score: models x texts, NaN for none
+        shown: bool, models x texts
+        at: the texts, a mask
+        fpr: rate of false positives
+        ties: whether texts at the threshold are detected by lot, as many as the rate
+            allows; else none of them
     """
     hits = np.full(score.shape, np.nan)
-    for m, (s, on) in enumerate(zip(score, shown)):
-        null, mine = np.sort(s[~on & np.isfinite(s)]), on & at & np.isfinite(s)
-        bar = null[max(0, len(null) - 1 - int(fpr * len(null)))]
-        above, same = (null > bar).mean(), (null == bar).mean()
-        lot = min(1, (fpr - above) / same) if ties else 0
-        hits[m, mine] = (s[mine] > bar) + lot * (s[mine] == bar)
+    for model, (of_model, is_member) in enumerate(zip(score, shown)):
+        known = np.isfinite(of_model)
+        members = is_member & at & known
+        others = of_model[~is_member & known]
+        hits[model, members] = _detected(of_model[members], others, fpr, ties)
     return np.ma.masked_invalid(hits).mean(0).filled(np.nan)[at]
 
 
-def mean_share(x, signed: bool = False) -> dict:
+def mean_share(x: np.ndarray, signed: bool = False) -> dict:
     """Mean of shares, one a text, or of differences of them (signed): value, low, high, n; NaN are left out.
 
     Student's interval, and an exact one where every text has none, or every text all.
@@ -227,43 +342,64 @@ def mean_share(x, signed: bool = False) -> dict:
     value, low, high = mean_ci(x)
     if not signed and value in (0, 1):
         low, high = binom_ci(int(value * len(x)), len(x))
+    least = -1.0 if signed else 0.0
     return dict(
         value=value,
-        low=max(-1.0 if signed else 0.0, low),
+        low=max(least, low),
         high=min(1.0, high),
         n=len(x),
     )
 
 # %% ../../nbs/compare/relations.ipynb #1b0d4f1a
-def text_scores(found: dict, shown):
+def text_scores(scores: dict, shown: np.ndarray) -> pd.DataFrame:
     "Each text's mean score where it was shown, texts x measures; NaN for texts shown to nobody"
-    return pd.DataFrame(
-        {
-            k: np.ma.array(v, mask=~shown).mean(0).filled(np.nan)
-            for k, v in found.items()
-        }
-    )
+    means = {
+        name: np.ma.array(score, mask=~shown).mean(0).filled(np.nan)
+        for name, score in scores.items()
+    }
+    return pd.DataFrame(means)
 
 
-def rank_correlation(a, b) -> dict:
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> dict:
     "Spearman's correlation over texts with a bootstrap interval: value, low, high, n; empty where one does not vary"
-    a, b = np.asarray(a, float), np.asarray(b, float)
-    fine = np.isfinite(a) & np.isfinite(b)
-    a, b, n = a[fine], b[fine], int(fine.sum())
+    a = np.asarray(a, float)
+    b = np.asarray(b, float)
+    known = np.isfinite(a) & np.isfinite(b)
+    a = a[known]
+    b = b[known]
+    n = len(a)
     if n < 10 or len({*a}) < 2 or len({*b}) < 2:
         return {}
-    drawn = [
-        np.arange(n),
-        *np.random.default_rng([0, n]).integers(n, size=(300, n)),
-    ]
+    resampled = np.random.default_rng([0, n]).integers(n, size=(300, n))
+    draws = [np.arange(n), *resampled]
     with np.errstate(invalid="ignore"):
-        r = [np.corrcoef(rankdata(a[i]), rankdata(b[i]))[0, 1] for i in drawn]
-    low, high = np.nanquantile(r[1:], [0.025, 0.975])
-    return dict(value=float(r[0]), low=float(low), high=float(high), n=n)
+        correlations = [
+            np.corrcoef(rankdata(a[texts]), rankdata(b[texts]))[0, 1]
+            for texts in draws
+        ]
+    low, high = np.nanquantile(correlations[1:], [0.025, 0.975])
+    value = float(correlations[0])
+    return dict(value=value, low=float(low), high=float(high), n=n)
 
 
-def reliability(world: World, at, tau: float = 0.2) -> dict:
-    "How alike each measure ranks some texts in two halves of the models, as of `rank_correlation`"
-    two = [part_of(world, slice(k, None, 2)) for k in (0, 1)]
-    a, b = (text_scores(scores(w, tau), w.shown)[at] for w in two)
-    return {k: v for k in a if (v := rank_correlation(a[k], b[k]))}
+def reliability(
+    world: World,
+    at: np.ndarray,
+    tau: float = 0.2,
+) -> dict:
+    """How alike each measure ranks some texts in two halves of the models, as of `rank_correlation`
+
+    Args:
+        world: as of `scores`
+        at: the texts, a mask
+        tau: as of `scores`
+    """
+    by_half = []
+    for first in (0, 1):
+        half = part_of(world, slice(first, None, 2))
+        by_half.append(text_scores(scores(half, tau), half.shown)[at])
+    correlations = {
+        measure: rank_correlation(by_half[0][measure], by_half[1][measure])
+        for measure in by_half[0]
+    }
+    return {measure: r for measure, r in correlations.items() if r}

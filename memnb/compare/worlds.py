@@ -44,7 +44,11 @@ def dealt_times(n: int, seed: int = 0):
     )
 
 
-def halves(models: int, times, seed: int = 0):
+def halves(
+    models: int,
+    times,
+    seed: int = 0,
+):
     "Is this model shown this text, models x texts? Each text to a random half of them; those of no repetition to none"
     if models < 4:
         raise ValueError(
@@ -246,7 +250,11 @@ def small_world(
     )
     where = source if isinstance(source, str) else "texts given"
     made = World(
-        **said, params=cfg.n_params, name=config, source=where, seed=seed
+        **said,
+        params=cfg.n_params,
+        name=config,
+        source=where,
+        seed=seed,
     )
     if kept:
         made.save(kept.with_suffix(".npz"))

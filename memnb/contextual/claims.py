@@ -62,7 +62,11 @@ class Case(NamedTuple):
     guard: str = ""  # why a claim about the paper's copies cannot rest on them
 
 
-def of_copies(table: pd.DataFrame, copies: str, cell: tuple = None) -> Case:
+def of_copies(
+    table: pd.DataFrame,
+    copies: str,
+    cell: tuple = None,
+) -> Case:
     """Rows of a table of losses or starts, of one model, by how often its strings were repeated
 
     Args:
@@ -89,7 +93,11 @@ def of_copies(table: pd.DataFrame, copies: str, cell: tuple = None) -> Case:
     return Case(table[of_cell & (table.setting == setting)])
 
 
-def _starts(losses: pd.DataFrame, tau: float | str, rule: str) -> pd.DataFrame:
+def _starts(
+    losses: pd.DataFrame,
+    tau: float | str,
+    rule: str,
+) -> pd.DataFrame:
     "`onsets` at a threshold, or at what the strings of each language cost a model that is the language ('own')"
     if tau != "own":
         return onsets(losses, tau, rule)
@@ -121,7 +129,7 @@ class Tables:
         Args:
             rows: measured rows that count, see `chosen`
         """
-        losses = curves(rows)[["model", *COLUMNS_OF_RUNS]]
+        losses = curves(rows).reindex(columns=["model", *COLUMNS_OF_RUNS])
         self.models = sorted({*losses.model})
         # names as categories: of 10^5 rows a cell is found ten times faster
         names = losses.select_dtypes("string").columns
@@ -132,7 +140,11 @@ class Tables:
         self.chance = cache(self._chance_of)
         self.given = cache(self._given_rows)
 
-    def _of_model(self, model: str, looks: str) -> OfModel:
+    def _of_model(
+        self,
+        model: str,
+        looks: str,
+    ) -> OfModel:
         "Losses of a model after whole epochs ('epochs'), or at all looks"
         losses = self._losses
         if looks == "epochs":
@@ -143,17 +155,29 @@ class Tables:
         return OfModel(losses, cell, given, paired(losses, "reversed"))
 
     def _starts_of(
-        self, model: str, looks: str, tau: float | str, rule: str
+        self,
+        model: str,
+        looks: str,
+        tau: float | str,
+        rule: str,
     ) -> pd.DataFrame:
         "Starts of all trainings of a model"
         return _starts(self.of_model(model, looks).losses, tau, rule)
 
-    def _chance_of(self, model: str, looks: str) -> pd.DataFrame:
+    def _chance_of(
+        self,
+        model: str,
+        looks: str,
+    ) -> pd.DataFrame:
         "How much of the lowest loss of left-out strings is chance, as of `too_low`"
         of_model = self.of_model(model, looks)
         return too_low(of_model.given)[[*RUN_OF, "string", "share"]]
 
-    def _given_rows(self, model: str, choices: Choices) -> Rows:
+    def _given_rows(
+        self,
+        model: str,
+        choices: Choices,
+    ) -> Rows:
         "Statistics that do not depend on the choice of copies"
         rows = Rows(**_ALIKE, model=model)
         _write_given(rows, self, model, choices)
@@ -169,7 +193,11 @@ def _write_line(write: Rows, line) -> None:
     write.value("statistic", line.value, line.low, line.high, n=line.n)
 
 
-def _write_orders(write: Rows, starts: pd.DataFrame, margin: float) -> None:
+def _write_orders(
+    write: Rows,
+    starts: pd.DataFrame,
+    margin: float,
+) -> None:
     "Orders of the languages that the paper draws"
     lines = orders(starts[starts.language.isin(DRAWN)], margin=margin)
     trained = lines[lines.who == "in training"]
@@ -185,7 +213,10 @@ def _write_orders(write: Rows, starts: pd.DataFrame, margin: float) -> None:
 
 
 def _write_sizes(
-    write: Rows, starts: pd.DataFrame, cell: tuple | None, margin: float
+    write: Rows,
+    starts: pd.DataFrame,
+    cell: tuple | None,
+    margin: float,
 ) -> None:
     "The same difference with fewer and with more training strings, copies given"
     size, config = cell or (None, None)
@@ -230,7 +261,10 @@ def _write_assumed(write: Rows, losses: pd.DataFrame) -> None:
 
 # %% ../../nbs/contextual/claims.ipynb #dc8747b9
 def _write_scores(
-    write: Rows, starts: pd.DataFrame, margin: float, chance: pd.DataFrame
+    write: Rows,
+    starts: pd.DataFrame,
+    margin: float,
+    chance: pd.DataFrame,
 ) -> None:
     "False alarms, chance in the lowest loss, and the approximation, of trainings with controls"
     replicate = starts.groupby([*OF_GROUP, "repeat"], sort=False).ngroup()
@@ -328,7 +362,11 @@ def _weighted(starts: pd.DataFrame, column: str) -> pd.Series:
     return (total / copies).rename("score")
 
 # %% ../../nbs/contextual/claims.ipynb #5b0f7c21
-def _write_apart(write: Rows, starts: pd.DataFrame, margin: float) -> None:
+def _write_apart(
+    write: Rows,
+    starts: pd.DataFrame,
+    margin: float,
+) -> None:
     """What makes a contextual start early: probability or copies.
 
     `starts`: of trainings whose copies were given, and of the same with copies the other way round.
@@ -358,7 +396,11 @@ def _write_apart(write: Rows, starts: pd.DataFrame, margin: float) -> None:
         )
 
 
-def _write_controls(write: Rows, starts: pd.DataFrame, margin: float) -> None:
+def _write_controls(
+    write: Rows,
+    starts: pd.DataFrame,
+    margin: float,
+) -> None:
     "Order by recollection of strings of $L_2$ that were in no training set"
     lines = orders(starts[starts.language == "L2"], margin=margin)
     controls = lines[lines.who == "in neither set"]
@@ -368,7 +410,10 @@ def _write_controls(write: Rows, starts: pd.DataFrame, margin: float) -> None:
 
 
 def _write_given(
-    write: Rows, tables: Tables, model: str, choices: Choices
+    write: Rows,
+    tables: Tables,
+    model: str,
+    choices: Choices,
 ) -> None:
     "Statistics of trainings with given copies, whichever copies the orders are of"
     margin = choices.margin

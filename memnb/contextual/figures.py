@@ -174,7 +174,10 @@ def fig7(
                 at, share[at], ".", ms=3, color=plots.COLORS[0], label="sampled"
             )
             ax.set(
-                title=g.name, ylabel="", ylim=(0, 1.1 * p.max()), xlim=(0, 125)
+                title=g.name,
+                ylabel="",
+                ylim=(0, 1.1 * p.max()),
+                xlim=(0, 125),
             )
         for ax in axs[-1]:
             ax.set_xlabel("tokens per string")
@@ -377,7 +380,12 @@ def fig9(ax, m, reported, tau, rule):
         .start.median()
     )
     how = dict(
-        hue="string", palette=hue, dodge=True, jitter=0.2, size=2.5, ax=ax
+        hue="string",
+        palette=hue,
+        dodge=True,
+        jitter=0.2,
+        size=2.5,
+        ax=ax,
     )
     with plots.same_scatter():
         sns.stripplot(
@@ -431,7 +439,11 @@ def _score_curves(axs, m, tau, rule):
             err_kws=dict(lw=0, alpha=0.2),
         )
         sns.lineplot(
-            d, x="epoch", y=k, errorbar=lambda x: mean_ci(x)[1:], **how
+            d,
+            x="epoch",
+            y=k,
+            errorbar=lambda x: mean_ci(x)[1:],
+            **how,
         )
         ax.set(title=k, ylabel="memorization score", ylim=(0, 1.02))
     _legend(axs)

@@ -21,7 +21,12 @@ from ..core import paper_file
 class Grammar:
     "A probabilistic context-free grammar: `rules` maps a non-terminal to its (probability, symbols)"
 
-    def __init__(self, rules: dict, start: str, name: str = ""):
+    def __init__(
+        self,
+        rules: dict,
+        start: str,
+        name: str = "",
+    ):
         self.rules, self.start, self.name = rules, start, name
         self.called = name or "this language"  # in messages
         found = {x for alts in rules.values() for _, rhs in alts for x in rhs}
@@ -237,7 +242,15 @@ GRAMMARS |= {
     for new, old in (("L7", "L5"), ("L8", "L6"))
 }  # tokens 1 to 9 as letters a to i
 GRAMMARS |= dict(
-    L4m=filled(B_TYPE + B_EVEN, p=0.9, q=0.05, s=0.9, t="1/30", x=0.9, y=0.05)
+    L4m=filled(
+        B_TYPE + B_EVEN,
+        p=0.9,
+        q=0.05,
+        s=0.9,
+        t="1/30",
+        x=0.9,
+        y=0.05,
+    )
 )
 
 # %% ../../nbs/contextual/grammars.ipynb #afff1422

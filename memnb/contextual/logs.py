@@ -122,7 +122,11 @@ def _same_looks(mine, theirs) -> np.ndarray:
     return found
 
 
-def _at_looks_of(reference, other, column: str):
+def _at_looks_of(
+    reference,
+    other,
+    column: str,
+):
     """Losses of another training at the looks of a reference, and whether it has each of these looks; pairs of
     different epochs; (string, epoch) without a fellow"""
     losses = pd.Series(math.nan, reference.index, name=column)
@@ -264,7 +268,12 @@ class Verdict(NamedTuple):
     said: str
 
 
-def _bands(strings: list, controls: list, never: set, rule: str) -> dict:
+def _bands(
+    strings: list,
+    controls: list,
+    never: set,
+    rule: str,
+) -> dict:
     "Scores reached by chance in a further training, or in the first one by strings that no training had, by measure"
     bands = {}
     for kind in KINDS_OF_LOGS:
@@ -291,7 +300,12 @@ def _bands(strings: list, controls: list, never: set, rule: str) -> dict:
 
 
 def _verdict(
-    loss, bar, band: float, limit: float, epochs, rule: str
+    loss,
+    bar,
+    band: float,
+    limit: float,
+    epochs,
+    rule: str,
 ) -> Verdict:
     "By one measure; bar: its threshold, by epoch or for all; limit: what the loss wanders, NaN for too few looks"
     start = begins(loss < bar, rule, epochs)
@@ -310,7 +324,12 @@ def _verdict(
     return Verdict(band, start, clear, said)
 
 # %% ../../nbs/contextual/logs.ipynb #0d012f99
-def _judged_string(g, bands: dict, proved: bool, rule: str) -> dict:
+def _judged_string(
+    g,
+    bands: dict,
+    proved: bool,
+    rule: str,
+) -> dict:
     "Verdicts of a string by measure; proved: whether the band stands for trainings whose other texts differ"
     from scipy.stats import t
 

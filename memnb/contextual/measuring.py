@@ -155,7 +155,11 @@ class Sizes(papers.Sizes):
     tests: int = 16  # test strings
 
 
-def _varied_cells(sizes: Sizes, configs: list, languages: list) -> list[tuple]:
+def _varied_cells(
+    sizes: Sizes,
+    configs: list,
+    languages: list,
+) -> list[tuple]:
     "Cells (language, training strings, config) beside the main one, one thing varied at a time"
     first, *others = configs
     cells = [(size, first, str(size)) for size in sizes.strings[1:]]
@@ -436,7 +440,9 @@ def paired(losses: pd.DataFrame, setting: str) -> pd.DataFrame:
 
 
 def group_of(
-    losses: pd.DataFrame, setting: str, language: str = ""
+    losses: pd.DataFrame,
+    setting: str,
+    language: str = "",
 ) -> pd.DataFrame:
     "Losses of a figure: one setting, one language (the first, where this one was not measured), one size and model"
     losses = main_rows(losses, setting)

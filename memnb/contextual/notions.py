@@ -325,7 +325,9 @@ COMPARED = dict(
 
 
 def onsets(
-    table: pd.DataFrame, tau: float = 0.2, rule: str = "sustained"
+    table: pd.DataFrame,
+    tau: float = 0.2,
+    rule: str = "sustained",
 ) -> pd.DataFrame:
     """Starts and scores of every string that is followed in a table from `dynamics`, a row each.
 
@@ -360,7 +362,12 @@ def onsets(
     )
 
 
-def _cell_onsets(cell: pd.DataFrame, run: list, tau: float, rule: str) -> dict:
+def _cell_onsets(
+    cell: pd.DataFrame,
+    run: list,
+    tau: float,
+    rule: str,
+) -> dict:
     "Columns of `onsets` of replicates that were looked at after the same epochs"
     places = _places_of(cell)
     losses = _losses_at(cell, places)
@@ -394,7 +401,11 @@ def _cell_onsets(cell: pd.DataFrame, run: list, tau: float, rule: str) -> dict:
     return columns
 
 
-def _once(cell: pd.DataFrame, of_string: np.ndarray, n: int) -> dict:
+def _once(
+    cell: pd.DataFrame,
+    of_string: np.ndarray,
+    n: int,
+) -> dict:
     "What is the same at all epochs, of each of n strings; NaN where one has no rows"
     strings, first = np.unique(of_string, return_index=True)
     columns = {}
@@ -420,7 +431,9 @@ def _check_cell(places: _Places, losses: dict) -> None:
 
 
 def _start_epochs(
-    holds: np.ndarray, rule: str, epochs: np.ndarray
+    holds: np.ndarray,
+    rule: str,
+    epochs: np.ndarray,
 ) -> np.ndarray:
     """The epochs at which strings start, as `begins` gives that of one; NaN for never.
 
@@ -462,7 +475,9 @@ def _by_measure(
 
 
 def _where_best(
-    scores: np.ndarray, epochs: np.ndarray, best_epoch: np.ndarray
+    scores: np.ndarray,
+    epochs: np.ndarray,
+    best_epoch: np.ndarray,
 ) -> np.ndarray:
     "Scores at the epoch in which the mean loss over the language is lowest, one a string"
     flat = scores.reshape(-1, len(epochs))

@@ -22,12 +22,21 @@ from .notions import arrays_of, check_tau, in_order
 OF_GROUP = ["setting", "language", "size", "config"]
 
 
-def earlier(a: list, b: list, margin: float = 0.0) -> np.ndarray:
+def earlier(
+    a: list,
+    b: list,
+    margin: float = 0.0,
+) -> np.ndarray:
     "Which of two strings starts first, by replicate (NaN: never): 1 (a), -1 (b), 0 (no order within `margin` epochs)"
     return kendall(np.transpose([a, b]), margin).astype(int)
 
 
-def mean_of(k: list, least: float, most: float, level: float = 0.95) -> tuple:
+def mean_of(
+    k: list,
+    least: float,
+    most: float,
+    level: float = 0.95,
+) -> tuple:
     """Mean and t interval of numbers between `least` and `most`, one a replicate: (mean, low, high).
 
     Where all replicates say the same, as many as may differ unseen (Clopper-Pearson) do.
@@ -44,7 +53,9 @@ GAP = "recollection - contextual"
 
 
 def _by_replicate(
-    rows: pd.DataFrame, replicate: np.ndarray, names: list
+    rows: pd.DataFrame,
+    replicate: np.ndarray,
+    names: list,
 ) -> Callable:
     """A function that gives a column of some rows as an array, replicates x strings, NaN where a string has no row.
 
@@ -86,7 +97,9 @@ def _correlations(group: pd.DataFrame, margin: float) -> dict:
 
 
 def orders(
-    rows: pd.DataFrame, level: float = 0.95, margin: float = 0.0
+    rows: pd.DataFrame,
+    level: float = 0.95,
+    margin: float = 0.0,
 ) -> pd.DataFrame:
     """Mean of Kendall's correlation by measure, for strings in training and controls, and recollection minus contextual.
 
@@ -107,7 +120,9 @@ TAUS = tuple(np.round(np.geomspace(0.02, 2, 21), 4))
 
 
 def tau_axis(
-    table: pd.DataFrame, taus: tuple = TAUS, rule: str = "sustained"
+    table: pd.DataFrame,
+    taus: tuple = TAUS,
+    rule: str = "sustained",
 ) -> pd.DataFrame:
     """Kendall's correlation by recollection for each threshold: group, tau, ratio, value, low, high, n
 

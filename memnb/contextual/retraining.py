@@ -191,7 +191,10 @@ def train_tiny(t: Trainings, config) -> list:
     (before training included) x strings, nats per token."""
     (ids, data, need), out = t.ids(), {}
     how = dict(
-        warmup=WARMUP, schedule="linear", bits=False, every=t.looks or "epoch"
+        warmup=WARMUP,
+        schedule="linear",
+        bits=False,
+        every=t.looks or "epoch",
     )
     how |= dict(epochs=t.epochs, batch=t.batch, lr=t.lr or None)
     for k in dict.fromkeys(
@@ -339,7 +342,11 @@ def spelling(m, g):
     ], end if start is None else start
 
 
-def train_tuned(t: Trainings, model, folder=None) -> list:
+def train_tuned(
+    t: Trainings,
+    model,
+    folder=None,
+) -> list:
     "As `train_tiny`, fine-tuning a pretrained model; finished trainings are kept in the folder"
     m = lm.load(model)
     if not m.n_params:
