@@ -61,7 +61,7 @@ int pack(const float *w, const matrix *to) {
 /* ---- products: y of ROWS rows for n tokens; x lies column by column, n numbers each ---- */
 
 INLINE vf column(const int bits, vi q, int i) {      /* the numbers in bits [bits i, bits (i + 1)), with their sign */
-#if defined(__AVX512F__) && !defined(__clang__)      /* one look into a table instead of a shift and a conversion */
+#if WIDTH == 64 && defined(__AVX512F__) && !defined(__clang__)   /* one look into a table of 16 instead of a shift and a conversion */
     if (bits == 4) return __builtin_shuffle((vf){0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1}, q >> 4*i);
 #endif
     return __builtin_convertvector(q << (32 - bits - bits*i) >> (32 - bits), vf);
