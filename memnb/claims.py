@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['WORDS', 'HOLDS', 'SMALL', 'OPEN', 'FAILS', 'NOT_ASKED', 'ABOUT', 'PRINTED', 'MODEL', 'MODELS', 'TRUTH', 'ESTIMATES',
-           'NUMBERS', 'BOARD', 'SHIPPED', 'BOARD_MIME', 'word', 'Claim', 'Reading', 'Rules', 'rules', 'read',
-           'Estimate', 'estimate', 'judge', 'board', 'by_model', 'rounded', 'shipped', 'beside', 'contents',
-           'contents_of_page', 'estimate_text', 'units_text', 'Verdicts', 'readings', 'agreement', 'with_readings',
-           'curve', 'forest']
+           'NUMBERS', 'BOARD', 'NOTES', 'SHIPPED', 'BOARD_MIME', 'word', 'Claim', 'Reading', 'Rules', 'rules', 'read',
+           'Estimate', 'estimate', 'judge', 'board', 'rounded', 'shipped', 'beside', 'contents', 'contents_of_page',
+           'estimate_text', 'units_text', 'Verdicts', 'readings', 'agreement', 'with_readings', 'curve', 'forest']
 
 # %% ../nbs/rooms/claims.ipynb #e63face8
 import math
@@ -28,6 +27,7 @@ from .plots import label, to_html
 if TYPE_CHECKING:
     # imported where it is needed: it takes a second
     from IPython.display import Markdown
+    from matplotlib.axes import Axes
 
 # %% ../nbs/rooms/claims.ipynb #01e55ce0
 WORDS = "holds", "too small to matter", "open", "does not hold", "not asked"
@@ -39,17 +39,27 @@ def word(
 ) -> str:
     """The verdict that an interval and two bounds show, one of `WORDS`.
 
-    `side` says where the claim lies: 'above' both bounds, 'below' them (then `yes` <= `no`), or 'between' `no` and
-    `yes`. An interval that is not known (NaN) leaves the claim open.
+    Args:
+        low: lower end of the interval; where one is not known (NaN) the claim is open
+        high: its upper end
+        no: up to here the claim is wrong
+        yes: from here it matters
+        side: where the claim lies: 'above' both bounds, 'below' them (then `yes` <= `no`), or 'between' them
     """
     if math.isnan(low) or math.isnan(high):
         return OPEN
     if side == "between":
-        if low > no and high < yes:
+        within = low > no and high < yes
+        if within:
             return HOLDS
-        return FAILS if high < no or low > yes else OPEN
+        outside = high < no or low > yes
+        return FAILS if outside else OPEN
+    # below is above, seen in a mirror
     if side == "below":
         low, high, no, yes = -high, -low, -no, -yes
+    #           high >= yes   high < yes
+    # low > no  holds         too small to matter
+    # else      open          does not hold
     if low > no:
         return HOLDS if high >= yes else SMALL
     return OPEN if high >= yes else FAILS
@@ -85,11 +95,8 @@ class Claim(BaseModel, extra="forbid"):
             )
         if self.yes is None:
             self.yes = self.no
-        if (
-            (self.yes < self.no)
-            if self.side != "below"
-            else (self.yes > self.no)
-        ):
+        gap = self.no - self.yes if self.side == "below" else self.yes - self.no
+        if gap < 0:
             raise ValueError(
                 f"claim {self.id!r}: `yes` stands on the wrong side of `no`"
             )
@@ -111,9 +118,8 @@ class Reading(BaseModel, extra="forbid"):
 class Rules(BaseModel, extra="forbid"):
     "What stands in the claims.yaml of a paper"
 
-    readings: dict[
-        str, Reading
-    ] = {}  # name of a keyword of `statistics` -> its choices
+    # name of a keyword of `statistics` -> its choices
+    readings: dict[str, Reading] = {}
     claims: list[Claim] = []
     sections: dict[
         int, list[str]
@@ -138,24 +144,26 @@ class Rules(BaseModel, extra="forbid"):
 
 
 def rules(paper: str) -> Rules:
-    """Claims and readings of a paper, given by its word, from its claims.yaml; empty where it has none.
+    """Claims and readings of a paper from its claims.yaml; empty where it has none.
 
     Raises ValueError for what is no claim, with its place.
+
+    Args:
+        paper: its word
     """
     file = paper_file(paper, "claims.yaml")
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    found = yaml.safe_load(text) or {}
-    if not isinstance(found, dict):
-        raise ValueError(
-            f"claims.yaml of {paper!r} is no table: its claims stand in a list named `claims`"
-        )
+    content = yaml.safe_load(text) or {}
+    if not isinstance(content, dict):
+        need = "its claims stand in a list named `claims`"
+        raise ValueError(f"claims.yaml of {paper!r} is no table: {need}")
     # YAML reads the bare words of our two bounds as truth values
-    words = {False: "no", True: "yes"}
+    bounds = {False: "no", True: "yes"}
     entries = [
-        {words.get(k, k): v for k, v in entry.items()}
-        for entry in found.get("claims", [])
+        {bounds.get(name, name): value for name, value in entry.items()}
+        for entry in content.get("claims", [])
     ]
-    return Rules.model_validate({**found, "claims": entries})
+    return Rules.model_validate({**content, "claims": entries})
 
 
 def read(paper: str) -> list[Claim]:
@@ -187,8 +195,11 @@ def _units(rows: pd.DataFrame) -> tuple[float, str]:
     n = math.nan
     if "n" in rows:
         n = rows.n.astype(float).sum(min_count=1)
-    names = rows.unit.dropna().unique() if "unit" in rows else []
-    return n, str(names[0]) if len(names) else ""
+    unit = ""
+    if "unit" in rows:
+        names = rows.unit.dropna()
+        unit = str(names.iloc[0]) if len(names) else ""
+    return n, unit
 
 
 def _only(rows: pd.DataFrame, claim: Claim) -> Estimate:
@@ -196,9 +207,10 @@ def _only(rows: pd.DataFrame, claim: Claim) -> Estimate:
     if len(rows) > 1:
         question = "which `estimate` is to be made of them?"
         raise ValueError(f"claim {claim.id!r} has {len(rows)} rows: {question}")
+    value = float(rows.value.iloc[0])
     low, high = _ends(rows).iloc[0]
     n, unit = _units(rows)
-    return Estimate(float(rows.value.iloc[0]), low, high, n, unit)
+    return Estimate(value, low, high, n, unit)
 
 
 def _mean(rows: pd.DataFrame, claim: Claim) -> Estimate:
@@ -207,7 +219,8 @@ def _mean(rows: pd.DataFrame, claim: Claim) -> Estimate:
         return _only(rows, claim)
     ends = _ends(rows)
     n, unit = _units(rows)
-    if (ends.high > ends.low).all():
+    has_width = ends.high > ends.low
+    if has_width.all():
         # units that differ by more than their errors: random effects
         value, low, high = stats.random_effects(rows.value, ends.low, ends.high)
         return Estimate(value, low, high, n, unit)
@@ -222,17 +235,23 @@ def _worst(rows: pd.DataFrame, claim: Claim) -> Estimate:
     values = rows.value.astype(float)
     lows, highs = stats.simultaneous(values, ends.low, ends.high)
     if claim.side == "between":
+        # the case farthest from the middle of the range, with its own interval
         middle = (claim.no + claim.yes) / 2
-        worst = int(np.argmax((values - middle).abs()))
-        low, high = lows[worst], highs[worst]
+        distances = (values - middle).abs()
+        worst = int(np.argmax(distances))
+        low = lows[worst]
+        high = highs[worst]
     elif claim.side == "below":
         # the largest of several numbers lies between the largest lower and the largest upper end
         worst = int(np.argmax(values))
-        low, high = np.max(lows), np.max(highs)
+        low = np.max(lows)
+        high = np.max(highs)
     else:
         worst = int(np.argmin(values))
-        low, high = np.min(lows), np.min(highs)
-    n, unit = _units(rows.iloc[[worst]])
+        low = np.min(lows)
+        high = np.min(highs)
+    case = rows.iloc[[worst]]
+    n, unit = _units(case)
     return Estimate(values.iloc[worst], low, high, n, unit)
 
 
@@ -242,14 +261,18 @@ def _share(rows: pd.DataFrame, claim: Claim) -> Estimate:
     n = round(rows.n.sum())
     low, high = stats.binom_ci(hits, n)
     share = hits / n if n else math.nan
-    cases = tuple(rows.value / rows.n) if len(rows) > 1 else ()
     _, unit = _units(rows)
+    cases = ()
+    if len(rows) > 1:
+        cases = tuple(rows.value / rows.n)
     return Estimate(share, low, high, n, unit, cases=cases)
 
 
 def _rank(rows: pd.DataFrame, claim: Claim) -> Estimate:
     "Spearman's rank correlation of values and another column"
-    value, low, high = stats.spearman_ci(rows[claim.by], rows.value)
+    order = rows[claim.by]
+    value, low, high = stats.spearman_ci(order, rows.value)
+    # a rank correlation is of the rows themselves, however many units each rests on
     _, unit = _units(rows)
     return Estimate(value, low, high, len(rows), unit)
 
@@ -257,13 +280,14 @@ def _rank(rows: pd.DataFrame, claim: Claim) -> Estimate:
 def _printed(rows: pd.DataFrame, claim: Claim) -> Estimate:
     "How far values lie above the numbers `x` that are printed: the farthest of them"
     gaps = rows.value.astype(float) - rows.x.astype(float)
-    farthest = gaps.iloc[int(gaps.abs().argmax())]
+    place = int(gaps.abs().argmax())
+    gap = gaps.iloc[place]
     unit = "printed numbers"
-    return Estimate(
-        farthest, farthest, farthest, len(rows), unit, cases=tuple(gaps)
-    )
+    # printed numbers are no sample: the interval is one point
+    return Estimate(gap, gap, gap, len(rows), unit, cases=tuple(gaps))
 
 
+# as claims.yaml names them: function of (rows, claim)
 ESTIMATES = dict(
     only=_only,
     mean=_mean,
@@ -278,15 +302,21 @@ def _guards(rows) -> pd.Series:
     "Why rows cannot decide; '' where they can"
     if "guard" not in rows:
         return pd.Series("", rows.index)
-    return rows.guard.fillna("").astype(str)
+    guards = rows.guard.fillna("")
+    return guards.astype(str)
 
 
 def estimate(claim: Claim, rows: pd.DataFrame) -> Estimate:
     """The estimate of a claim from its rows: value, low, high, n, unit, and a guard where it cannot decide.
 
     Rows of the quantity 'case' are drawn and not counted. Cases with a guard are left out of a mean or a share; of the
-    worst of several one guard is enough to leave the claim open, unless the others refute it. Raises ValueError for
-    several rows of which the claim says not what is to be made.
+    worst of several one guard is enough to leave the claim open, unless the others refute it.
+
+    Raises ValueError for several rows of which the claim says not what is to be made.
+
+    Args:
+        claim: as of `read`
+        rows: those that it is about, with a value each
     """
     is_dot = pd.Series(False, rows.index)
     if "quantity" in rows:
@@ -300,13 +330,13 @@ def estimate(claim: Claim, rows: pd.DataFrame) -> Estimate:
         able = units
     elif claim.estimate in ("mean", "share"):
         reason = ""
-    found = ESTIMATES[claim.estimate](able, claim)
+    make = ESTIMATES[claim.estimate]
+    result = make(able, claim)
     cases = tuple(rows.value[is_dot])
     if not cases and len(units) > 1:
-        cases = found.cases or tuple(units.value)
-    return found._replace(
-        guard=reason, cases=cases, able=bool(guards.eq("").any())
-    )
+        cases = result.cases or tuple(units.value)
+    could = bool(guards.eq("").any())
+    return result._replace(guard=reason, cases=cases, able=could)
 
 # %% ../nbs/rooms/claims.ipynb #6a25715f
 NUMBERS = "value low high no yes".split()
@@ -317,59 +347,71 @@ BOARD = [
 ]
 
 
-def _deciding_n(claim: Claim, found: Estimate) -> int:
+def _deciding_n(claim: Claim, estimated: Estimate) -> int:
     "Units with which an open claim would be decided with a power of .8, if the estimate stays; 0: not known"
-    bounds = claim.no, claim.yes
-    nearest = min(bounds, key=lambda bound: abs(found.value - bound))
-    half_width = (found.high - found.low) / 2
-    return stats.n_to_decide(found.value - nearest, half_width, found.n)
+    effects = [estimated.value - bound for bound in (claim.no, claim.yes)]
+    nearest = min(effects, key=abs)
+    half_width = (estimated.high - estimated.low) / 2
+    return stats.n_to_decide(nearest, half_width, estimated.n)
 
 
-def _judged(claim: Claim, found: Estimate) -> dict:
+def _judged(claim: Claim, estimated: Estimate) -> dict:
     "Verdict of an estimate, and why it is open"
-    verdict = word(found.low, found.high, claim.no, claim.yes, claim.side)
-    if found.guard:
-        refuted_by_others = (
-            claim.estimate == "worst" and found.able and verdict == FAILS
-        )
-        return dict(
-            verdict=FAILS if refuted_by_others else OPEN, why=found.guard
-        )
+    verdict = word(
+        estimated.low, estimated.high, claim.no, claim.yes, claim.side
+    )
+    if estimated.guard:
+        # what is wrong of one case is wrong of the worst, whatever the others say
+        others = claim.estimate == "worst" and estimated.able
+        refuted = others and verdict == FAILS
+        verdict = FAILS if refuted else OPEN
+        return dict(verdict=verdict, why=estimated.guard)
     why = ""
     if verdict == OPEN:
-        n = _deciding_n(claim, found)
+        n = _deciding_n(claim, estimated)
         # more than a million is no advice
         why = f"about {n:,} would decide" if 0 < n < 1e6 else ""
     return dict(verdict=verdict, why=why)
 
 
+def _numbers(estimated: Estimate) -> dict:
+    "What a board shows of an estimate"
+    fields = estimated._asdict()
+    del fields["guard"], fields["able"]
+    return fields
+
+
 def judge(claim: Claim, rows: pd.DataFrame) -> dict:
-    "A line of a board from the rows of a claim: the columns value to cases of `BOARD`"
-    line = dict(no=claim.no, yes=claim.yes, side=claim.side)
-    rows = rows[rows.value.notna()] if len(rows) else rows
+    """A line of a board from the rows of a claim: the columns value to cases of `BOARD`.
+
+    Args:
+        claim: as of `read`
+        rows: those that it is about
+    """
+    bounds = dict(no=claim.no, yes=claim.yes, side=claim.side)
+    # without a single row there is no column either
+    if len(rows):
+        rows = rows[rows.value.notna()]
     if not len(rows):
-        unknown = dict.fromkeys(["value", "low", "high", "n"], math.nan)
-        return (
-            line
-            | unknown
-            | dict(unit="", cases=(), verdict=NOT_ASKED, why="no rows")
-        )
-    found = estimate(claim, rows)
-    numbers = found._asdict()
-    del numbers["guard"], numbers["able"]
-    return line | numbers | _judged(claim, found)
+        nothing = Estimate(math.nan, math.nan, math.nan, math.nan, "")
+        verdict = dict(verdict=NOT_ASKED, why="no rows")
+        return bounds | _numbers(nothing) | verdict
+    estimated = estimate(claim, rows)
+    return bounds | _numbers(estimated) | _judged(claim, estimated)
 
 # %% ../nbs/rooms/claims.ipynb #8ae9f4c8
 def _rows_of(
     claim: Claim, measured: pd.DataFrame, made: pd.DataFrame
 ) -> pd.DataFrame:
     "The rows that a claim is about: of the part 'claim' statistics, else measured rows"
-    wanted = claim.rows or dict(item=claim.id)
+    wanted = dict(claim.rows) or dict(item=claim.id)
     if wanted.get("part", "claim") != "claim":
-        return results.select(measured, **wanted) if len(measured) else measured
-    rows = results.select(
-        made, **{c: value for c, value in wanted.items() if c != "part"}
-    )
+        if not len(measured):
+            return measured
+        return results.select(measured, **wanted)
+    # statistics are all of the part 'claim'
+    wanted.pop("part", None)
+    rows = results.select(made, **wanted)
     if "model" not in rows:
         return rows
     single = rows.model.fillna("").ne("")
@@ -380,13 +422,13 @@ def _rows_of(
 
 def _askers(claim: Claim, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     "Rows of each model that a claim is put to; '' where it is not about single models"
-    if (
-        claim.about not in (MODEL, TRUTH)
-        or "model" not in rows
-        or not len(rows)
-    ):
-        return {"": rows}
-    return dict(list(rows.fillna({"model": ""}).groupby("model", sort=True)))
+    together = {"": rows}
+    if claim.about not in (MODEL, TRUTH):
+        return together
+    if "model" not in rows or not len(rows):
+        return together
+    groups = rows.fillna({"model": ""}).groupby("model", sort=True)
+    return dict(list(groups))
 
 
 class _Basis(NamedTuple):
@@ -398,36 +440,43 @@ class _Basis(NamedTuple):
 
 
 def _basis(
-    own: Paper | None, paper: str, measured: pd.DataFrame, reported
+    described: Paper | None, paper: str, measured: pd.DataFrame, reported
 ) -> _Basis:
     "The rows of a paper that count, see `board`"
     if measured is None:
         measured = results.measured(paper)
     if reported is None:
         reported = results.reported(paper)
-    judged = (own and own.judged) or results.runs
+    judged = (described and described.judged) or results.runs
     rows = judged(results.frame_of(measured))
-    source = own.tables(rows) if own and own.tables else rows
+    source = rows
+    if described and described.tables:
+        source = described.tables(rows)
     return _Basis(rows, source, reported)
 
 
 def _lines(
-    own: Paper | None, basis: _Basis, claims: list[Claim], reading: dict
+    described: Paper | None, basis: _Basis, claims: list[Claim], reading: dict
 ) -> pd.DataFrame:
     "Verdicts of some claims under a reading"
     made = pd.DataFrame(columns=["item", "value"])
-    if own and own.statistics:
-        made = results.frame_of(
-            own.statistics(basis.source, basis.reported, **reading)
+    if described and described.statistics:
+        statistics = described.statistics(
+            basis.source, basis.reported, **reading
         )
+        made = results.frame_of(statistics)
     lines = []
     for claim in claims:
-        head = dict(
-            id=claim.id, about=claim.about, where=claim.where, says=claim.says
-        )
         rows_of_claim = _rows_of(claim, basis.rows, made)
         for model, rows in _askers(claim, rows_of_claim).items():
-            lines.append(head | dict(model=model) | judge(claim, rows))
+            head = dict(
+                id=claim.id,
+                about=claim.about,
+                model=model,
+                where=claim.where,
+                says=claim.says,
+            )
+            lines.append(head | judge(claim, rows))
     return pd.DataFrame(lines, columns=BOARD)
 
 
@@ -448,89 +497,85 @@ def board(
         reported: what the paper prints
         **reading: choices that differ from the first ones of the readings, by name
     """
-    own = paper_of(paper)
-    basis = _basis(own, paper, measured, reported)
-    return _lines(own, basis, read(paper), reading)
-
-# %% ../nbs/rooms/claims.ipynb #d14f5bae
-def by_model(make, models=None):
-    """Statistics of each model by itself, from a function (rows, reported) that makes those of given rows.
-
-    What it makes of all rows comes first, without a model. `models(claim, rows)`: names of those that a claim is put
-    to, where not all are.
-    """
-
-    def statistics(
-        rows: pd.DataFrame, reported: pd.DataFrame, **reading
-    ) -> results.Rows:
-        made = results.Rows()
-        together = results.frame_of(make(rows, reported, **reading))
-        made.add(together.assign(model="") if len(together) else together)
-        for model, own in rows.groupby("model", sort=True) if len(rows) else ():
-            table = results.frame_of(
-                make(own.reset_index(drop=True), reported, **reading)
-            )
-            made.add(table.assign(model=model) if len(table) else table)
-        return made
-
-    return statistics
+    described = paper_of(paper)
+    basis = _basis(described, paper, measured, reported)
+    return _lines(described, basis, read(paper), reading)
 
 # %% ../nbs/rooms/claims.ipynb #5a4cc19a
-SHIPPED = "id model value low high no yes side n unit verdict readings confirmed looked".split()
+# what stands beside a verdict
+NOTES = "readings confirmed looked".split()
+SHIPPED = [
+    *"id model".split(),
+    *NUMBERS,
+    *"side n unit verdict".split(),
+    *NOTES,
+]
 
 
 def rounded(line: dict, digits: int = 3) -> dict:
-    "A line of a board with its numbers to three digits, more where three would turn the verdict that they show"
+    """A line of a board with rounded numbers, with more digits where so few would turn the verdict that they show.
+
+    Args:
+        line: with the columns `NUMBERS` and side
+        digits: at least
+    """
+
+    def picture(numbers):
+        low, high, no, yes = (numbers[c] for c in ("low", "high", "no", "yes"))
+        return word(low, high, no, yes, line["side"])
+
+    # a float of 64 bits has no more than 17 digits
     for more in range(digits, 17):
         short = {c: float(f"{line[c]:.{more}g}") for c in NUMBERS}
-        ends = {c: line[c] for c in NUMBERS}
-        pictures = [
-            word(x["low"], x["high"], x["no"], x["yes"], line["side"])
-            for x in (short, ends)
-        ]
-        if pictures[0] == pictures[1]:
+        if picture(short) == picture(line):
             break
     return line | short
 
 
 def shipped(board: pd.DataFrame) -> pd.DataFrame:
-    "What board.csv holds of a board: the columns `SHIPPED`, without claims that nobody was asked about"
+    """What board.csv holds of a board: the columns `SHIPPED`, without claims that nobody was asked about.
+
+    Args:
+        board: with what `NOTES` names, or without
+    """
     asked = board[board.verdict != NOT_ASKED].sort_values(["id", "model"])
     lines = [rounded(line) for line in asked.to_dict("records")]
     table = pd.DataFrame(lines, columns=[*asked]).reindex(columns=SHIPPED)
-    words = ["readings", "confirmed", "looked"]
+    words = table[NOTES].astype(object).fillna("")
     # numbers of units are whole, or not known
-    return table.assign(
-        **table[words].astype(object).fillna(""),
-        n=table.n.round().astype("Int64"),
-    )
+    n = table.n.round().astype("Int64")
+    return table.assign(**words, n=n)
 
 
 def beside(board: pd.DataFrame, paper: str) -> pd.DataFrame:
     """A board with the columns readings, confirmed and looked of the one that ships, where its numbers are the same.
 
     The columns are empty for a line that came out otherwise, as on rows of one's own.
+
+    Args:
+        board: of all claims, or of some
+        paper: its word
     """
-    columns = ["readings", "confirmed", "looked"]
     file = paper_file(paper, "board.csv")
-    if set(columns) <= {*board} or not file.exists():
+    if {*NOTES} <= {*board} or not file.exists():
         return board
     ships = pd.read_csv(file, keep_default_na=False)
-    if not set(SHIPPED) <= {*ships}:
+    if not {*SHIPPED} <= {*ships}:
         return board
-    known = {
-        (r.id, r.model, r.verdict, str(r.value)): r for r in ships.itertuples()
+    by_numbers = {
+        (line.id, line.model, line.verdict, str(line.value)): line
+        for line in ships.itertuples()
     }
     notes = []
     for line in board.to_dict("records"):
-        value = (
-            str(rounded(line)["value"]) if line["verdict"] != NOT_ASKED else ""
-        )
-        same = known.get((line["id"], line["model"], line["verdict"], value))
-        notes.append({c: getattr(same, c, "") for c in columns})
-    return board.assign(
-        **pd.DataFrame(notes, columns=columns, index=board.index)
-    )
+        value = ""
+        if line["verdict"] != NOT_ASKED:
+            value = str(rounded(line)["value"])
+        numbers = line["id"], line["model"], line["verdict"], value
+        same = by_numbers.get(numbers)
+        notes.append({c: getattr(same, c, "") for c in NOTES})
+    table = pd.DataFrame(notes, columns=NOTES, index=board.index)
+    return board.assign(**table)
 
 # %% ../nbs/rooms/claims.ipynb #c0417e01
 def _verdicts_of(lines: list[dict]) -> str:
@@ -604,47 +649,59 @@ def _share_that_agrees(agreement: str) -> float:
     return int(agreeing) / int(asked)
 
 # %% ../nbs/rooms/claims.ipynb #a2e824f7
-def _told(x: float) -> str:
+def _digits(x: float) -> str:
     "A number for people: three digits"
-    if not math.isfinite(x):
-        return "?" if math.isnan(x) else "∞"
+    if math.isnan(x):
+        return "?"
+    if math.isinf(x):
+        return "∞"
     return f"{x:.3g}" if abs(x) < 1000 else f"{x:,.0f}"
 
 
-def estimate_text(line) -> str:
-    "Estimate, interval and bounds of a line of a board in words, as '3.0 (2.9 to 3.1), at least 3.5'"
+def _ends_text(line: NamedTuple) -> str:
+    "The interval of a line of a board in words"
+    low = _digits(line.low)
+    high = _digits(line.high)
+    if line.low == -math.inf:
+        exact = line.high == line.value
+        return " or less" if exact else f" ({high} or less)"
+    if line.high == math.inf:
+        exact = line.low == line.value
+        return " or more" if exact else f" ({low} or more)"
+    exact = line.low == line.high
+    return "" if exact else f" ({low} to {high})"
+
+
+def estimate_text(line: NamedTuple) -> str:
+    """Estimate, interval and bounds in words, as '3 (2.9 to 3.1); more than 3.5'.
+
+    Args:
+        line: of a board, as `itertuples` gives it
+    """
     if math.isnan(line.value):
         return ""
-    ends = (
-        ""
-        if line.low == line.high
-        else f" ({_told(line.low)} to {_told(line.high)})"
-    )
-    if line.high == math.inf:
-        ends = (
-            " or more"
-            if line.low == line.value
-            else f" ({_told(line.low)} or more)"
-        )
-    if line.low == -math.inf:
-        ends = (
-            " or less"
-            if line.high == line.value
-            else f" ({_told(line.high)} or less)"
-        )
-    edge = {"above": "more than", "below": "less than"}
+    no = _digits(line.no)
+    yes = _digits(line.yes)
+    edge = "less than" if line.side == "below" else "more than"
     if line.side == "between":
-        bounds = f"{_told(line.no)} to {_told(line.yes)}"
+        bounds = f"{no} to {yes}"
     elif line.no == line.yes:
-        bounds = f"{edge[line.side]} {_told(line.no)}"
+        bounds = f"{edge} {no}"
     else:
-        bounds = f"{edge[line.side]} {_told(line.no)}, matters from {_told(line.yes)}"
-    return f"{_told(line.value)}{ends}; {bounds}"
+        bounds = f"{edge} {no}, matters from {yes}"
+    value = _digits(line.value)
+    return f"{value}{_ends_text(line)}; {bounds}"
 
 
-def units_text(line) -> str:
-    "Number and kind of the independent units of a line of a board"
-    return "" if math.isnan(line.n) else f"{line.n:,.0f} {line.unit}".strip()
+def units_text(line: NamedTuple) -> str:
+    """Number and kind of the independent units.
+
+    Args:
+        line: of a board, as `itertuples` gives it
+    """
+    if math.isnan(line.n):
+        return ""
+    return f"{line.n:,.0f} {line.unit}".strip()
 
 
 BOARD_MIME = "application/vnd.memnb.board+json"
@@ -654,10 +711,16 @@ class Verdicts:
     """A board, or some of its rows, as a notebook shows it: a table for people, data for programs.
 
     Readings, confirmation and the mark `looked` stand beside a line whose numbers are those that ship, see `beside`.
+
+    Args:
+        board: of all claims, or of some
+        paper: its word; '' for a board of nobody, which has no notes
     """
 
     def __init__(self, board: pd.DataFrame, paper: str = ""):
-        self.board = beside(board, paper) if paper else board
+        if paper:
+            board = beside(board, paper)
+        self.board = board
         self.paper = paper
 
     def __repr__(self):
@@ -673,12 +736,11 @@ class Verdicts:
         table["estimate"] = [estimate_text(line) for line in lines]
         table["n"] = [units_text(line) for line in lines]
         table["why open"] = self.board.why
-        for column in ("readings", "confirmed", "looked"):
-            if (
-                column in self.board
-                and self.board[column].fillna("").ne("").any()
-            ):
-                table[column] = self.board[column].fillna("")
+        for column in NOTES:
+            if column in self.board:
+                notes = self.board[column].fillna("")
+                if notes.ne("").any():
+                    table[column] = notes
         words = table[["where", "says"]]
         # what two models share is said once
         repeated = words.eq(words.shift()).all(axis=1)
@@ -692,16 +754,14 @@ class Verdicts:
         )
         evidence = []
         for line in self.board.itertuples():
-            parts = [estimate_text(line), units_text(line), line.why]
-            evidence.append("; ".join(part for part in parts if part))
+            parts = estimate_text(line), units_text(line), line.why
+            evidence.append("; ".join(filter(None, parts)))
         return records.assign(evidence=evidence).to_dict("records")
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         html = to_html(self._table(), index=False).data
-        return {
-            "text/html": html,
-            BOARD_MIME: dict(paper=self.paper, claims=self._records()),
-        }
+        data = dict(paper=self.paper, claims=self._records())
+        return {"text/html": html, BOARD_MIME: data}
 
 # %% ../nbs/rooms/claims.ipynb #af530af3
 def readings(
@@ -718,16 +778,16 @@ def readings(
         measured: as of `board`
         reported: as of `board`
     """
-    own = paper_of(paper)
+    described = paper_of(paper)
     # rows are read and chosen once for all readings
-    basis = _basis(own, paper, measured, reported)
-    known = read(paper)
-    first = _lines(own, basis, known, {})
+    basis = _basis(described, paper, measured, reported)
+    claims = read(paper)
+    first = _lines(described, basis, claims, {})
     parts = [first.assign(reading="", choice="")]
     for name, reading in rules(paper).readings.items():
-        concerned = [claim for claim in known if claim.id in reading.claims]
+        concerned = [claim for claim in claims if claim.id in reading.claims]
         for choice in reading.values[1:]:
-            lines = _lines(own, basis, concerned, {name: choice})
+            lines = _lines(described, basis, concerned, {name: choice})
             parts.append(lines.assign(reading=name, choice=str(choice)))
     return pd.concat(parts, ignore_index=True)
 
@@ -735,12 +795,15 @@ def readings(
 def agreement(judged: pd.DataFrame) -> pd.Series:
     """In how many of its readings a claim has the verdict of the board, as '7 of 8', by id and model.
 
-    `judged` is what `readings` gives; '' for a claim of which nothing is left open.
+    '' for a claim of which nothing is left open.
+
+    Args:
+        judged: what `readings` gives
     """
+    asked = judged[judged.verdict != NOT_ASKED]
     counts = {}
-    for key, lines in judged[judged.verdict != NOT_ASKED].groupby(
-        ["id", "model"], sort=False
-    ):
+    for key, lines in asked.groupby(["id", "model"], sort=False):
+        # the board itself comes first
         same = lines.verdict.eq(lines.verdict.iloc[0]).sum()
         counts[key] = f"{same} of {len(lines)}" if len(lines) > 1 else ""
     return pd.Series(counts, dtype=object)
@@ -749,14 +812,20 @@ def agreement(judged: pd.DataFrame) -> pd.Series:
 def with_readings(
     paper: str, measured: pd.DataFrame = None, reported: pd.DataFrame = None
 ) -> pd.DataFrame:
-    "The board of a paper with the columns `readings`, as '7 of 8', and `looked`"
+    """The board of a paper with the columns `readings`, as '7 of 8', and `looked`.
+
+    Args:
+        paper: its word
+        measured: as of `board`
+        reported: as of `board`
+    """
     judged = readings(paper, measured, reported)
     lines = judged[judged.reading == ""].drop(columns=["reading", "choice"])
-    told = agreement(judged).to_dict()
+    counts = agreement(judged).to_dict()
     looked = {claim.id: claim.looked for claim in read(paper)}
     keys = zip(lines.id, lines.model)
     return lines.assign(
-        readings=[told.get(key, "") for key in keys],
+        readings=[counts.get(key, "") for key in keys],
         looked=lines.id.map(looked),
     )
 
@@ -766,28 +835,30 @@ _COLORS = dict(
 )
 
 
-def curve(judged: pd.DataFrame, claim: str, model: str = ""):
+def curve(judged: pd.DataFrame, claim: str, model: str = "") -> "Axes":
     """The specification curve of a claim: its estimate under every reading, sorted, and what was chosen.
 
-    `judged` is what `readings` gives. The axes come back. Raises ValueError where the claim has no rows.
+    The form is that of Simonsohn, Simmons and Nelson (2020). Raises ValueError where the claim has no rows.
+
+    Args:
+        judged: what `readings` gives
+        claim: its id
+        model: to which it is put; '': to none
     """
     import matplotlib.pyplot as plt
 
-    lines = judged[
-        (judged.id == claim) & (judged.model == model) & judged.value.notna()
-    ]
+    asked = (judged.id == claim) & (judged.model == model)
+    lines = judged[asked & judged.value.notna()]
     if not len(lines):
         raise ValueError(f"no readings of claim {claim!r} of model {model!r}")
     lines = lines.sort_values("value", ignore_index=True)
     height = 0.8 + 0.25 * len(lines)
     _, axes = plt.subplots(figsize=(6, height))
     for name, group in lines.groupby("verdict", sort=False):
-        axes.hlines(
-            group.index, group.low, group.high, color=_COLORS[name], lw=1.5
-        )
-        axes.plot(
-            group.value, group.index, "o", color=_COLORS[name], ms=5, label=name
-        )
+        color = _COLORS[name]
+        places = group.index
+        axes.hlines(places, group.low, group.high, color=color, lw=1.5)
+        axes.plot(group.value, places, "o", color=color, ms=5, label=name)
     for bound in {lines.no.iloc[0], lines.yes.iloc[0]}:
         axes.axvline(bound, color="black", lw=0.8, ls="--")
     choices = np.where(
@@ -804,65 +875,66 @@ def curve(judged: pd.DataFrame, claim: str, model: str = ""):
 def _scaled(line) -> dict:
     "Numbers of a line on the scale of a forest: bounds about zero, what speaks for the claim at the right"
     centre = (line.no + line.yes) / 2
+    # what lies below its bounds is turned around
     sign = -1 if line.side == "below" else 1
-    numbers = np.array(
-        [line.value, line.low, line.high, line.no, line.yes, *line.cases], float
-    )
-    distances = np.abs(numbers - centre)
-    reach = distances[np.isfinite(distances)].max(initial=0) or 1.0
+    named = [getattr(line, name) for name in NUMBERS]
+    distances = np.array([*named, *line.cases], float) - centre
+    finite = np.isfinite(distances)
+    reach = np.abs(distances[finite]).max(initial=0) or 1.0
     # an end that is open reaches to the edge
-    scaled = np.clip(sign * (numbers - centre) / reach, -1.05, 1.05)
-    names = ["value", "low", "high", "no", "yes"]
-    return dict(zip(names, scaled)) | dict(cases=scaled[len(names) :])
+    scaled = np.clip(sign * distances / reach, -1.05, 1.05)
+    numbers, cases = np.split(scaled, [len(NUMBERS)])
+    return dict(zip(NUMBERS, numbers), cases=cases)
 
 
 def _draw_line(axes, place: int, line) -> None:
     "Draw one line of a board at a place of a forest"
     scaled = _scaled(line)
     color = _COLORS[line.verdict]
-    axes.hlines(
-        place, *sorted([scaled["low"], scaled["high"]]), color=color, lw=1.6
-    )
-    axes.plot(
-        scaled["cases"],
-        [place] * len(scaled["cases"]),
-        ".",
-        color=color,
-        ms=3,
-        alpha=0.6,
-    )
+    # the interval, its ends exchanged where the claim lies below its bounds
+    ends = sorted([scaled["low"], scaled["high"]])
+    axes.hlines(place, *ends, color=color, lw=1.6)
+    # the cases, the estimate, and both bounds
+    cases = scaled["cases"]
+    height = [place] * len(cases)
+    axes.plot(cases, height, ".", color=color, ms=3, alpha=0.6)
     axes.plot(scaled["value"], place, "o", color=color, ms=5)
-    bounds = [scaled["no"], scaled["yes"]]
+    bounds = scaled["no"], scaled["yes"]
     axes.vlines(bounds, place - 0.3, place + 0.3, color="black", lw=0.9)
-    estimate_, bounds = estimate_text(line).split("; ")
-    beside = f"{estimate_}\n{bounds}; n = {units_text(line) or '?'}"
-    axes.text(1.15, place, beside, va="center", fontsize=6.5)
+    number, edges = estimate_text(line).split("; ")
+    units = units_text(line) or "?"
+    words = f"{number}\n{edges}; n = {units}"
+    axes.text(1.15, place, words, va="center", fontsize=6.5)
 
 
-def forest(board: pd.DataFrame):
-    """A line a claim of a board: estimate, interval, bounds and cases; the axes come back.
+def forest(board: pd.DataFrame) -> "Axes":
+    """A line a claim of a board: estimate, interval, bounds and cases.
 
     The numbers stand at the right, with the independent units. Claims that were not asked are left out.
+
+    Args:
+        board: of all claims, or of some
     """
     import matplotlib.pyplot as plt
 
     lines = board[board.value.notna()].reset_index(drop=True)
-    several = lines.model[lines.model != ""].nunique() > 1
-    who = [
+    models = lines.model[lines.model != ""]
+    several = models.nunique() > 1
+    askers = [
         f" ({label(model)})" if several and model else ""
         for model in lines.model
     ]
-    names = [fill(says, 50) for says in lines.says + who]
+    names = [fill(says, 50) for says in lines.says + askers]
+    # room for the longest name, and for two lines of numbers
     tallest = max((name.count("\n") for name in names), default=0) + 1
-    _, axes = plt.subplots(
-        figsize=(7.5, 0.7 + (0.16 + 0.11 * max(tallest, 2)) * len(lines))
-    )
+    each = 0.16 + 0.11 * max(tallest, 2)
+    height = 0.7 + each * len(lines)
+    _, axes = plt.subplots(figsize=(7.5, height))
     for place, line in enumerate(lines.itertuples()):
         _draw_line(axes, place, line)
-    for verdict in [
-        verdict for verdict in WORDS if verdict in {*lines.verdict}
-    ]:
-        axes.plot([], [], "o-", color=_COLORS[verdict], label=verdict, ms=5)
+    for verdict in WORDS:
+        if verdict in {*lines.verdict}:
+            axes.plot([], [], "o-", color=_COLORS[verdict], label=verdict, ms=5)
     axes.set_yticks(range(len(lines)), names)
     axes.set_xticks([-1, 1], ["against", "for"])
     axes.set_xlabel("small strokes: the bounds, no and yes", fontsize=7)

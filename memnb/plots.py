@@ -296,6 +296,12 @@ class Slide(Picture):
 
     It moves without a kernel, where scripts of a page run: in Jupyter, on the site, in exported HTML. Elsewhere, as
     on GitHub, the first picture stands there.
+
+    Args:
+        frames: one for each stop
+        stops: what the slider says at each
+        name: of what it changes
+        start: place of the frame that is seen first
     """
 
     def __init__(

@@ -442,7 +442,7 @@ def test_front_page():
 # --- what help() says of a parameter ---
 
 # modules in which every parameter of every public function is described, a list that grows
-DESCRIBED = """capacity.exercises capacity.measuring capacity.method compare.exercises contextual.claims
+DESCRIBED = """capacity.exercises capacity.measuring capacity.method claims compare.exercises contextual.claims
     contextual.exercises exercises gpt icl.exercises iclinf.exercises nets plots prefix run.redraw stats store
     tabular.onepage""".split()
 # types that say nothing about what a parameter means
