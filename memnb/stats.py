@@ -47,9 +47,14 @@ class Association(NamedTuple):
 
 # %% ../nbs/rooms/stats.ipynb #afa79c26
 def binom_ci(k: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """Exact interval of a level for a share, k successes in n trials: (low, high), (0, 1) for no trial.
+    """Exact interval of a share: (low, high), (0, 1) for no trial.
 
     Raises ValueError unless 0 <= k <= n.
+
+    Args:
+        k: successes
+        n: trials; both may be an effective number that is not whole
+        level: of the interval
     """
     if not 0 <= k <= n:
         raise ValueError(f"binom_ci needs 0 <= k <= n, got k={k}, n={n}")
@@ -63,7 +68,12 @@ def binom_ci(k: float, n: float, level: float = 0.95) -> tuple[float, float]:
 
 
 def mean_ci(x: ArrayLike, level: float = 0.95) -> Interval:
-    "Mean of numbers x, NaN left out, with its interval of a level by Student's t; NaN ends for fewer than two"
+    """Mean with its interval by Student's t; NaN ends for fewer than two numbers.
+
+    Args:
+        x: numbers, of which NaN are left out
+        level: of the interval
+    """
     x = np.asarray(x, float)
     x = x[~np.isnan(x)]
     if not len(x):
@@ -77,7 +87,13 @@ def mean_ci(x: ArrayLike, level: float = 0.95) -> Interval:
 
 
 def boot_ci(x: ArrayLike, resamples: int = 2000, seed: int = 0) -> Interval:
-    "Mean of two independent units x or more with its 95 % interval by the bootstrap, resamples drawn from a seed"
+    """Mean of independent units with its 95 % interval by the bootstrap.
+
+    Args:
+        x: a number a unit, two or more
+        resamples: drawn with replacement
+        seed: of the random numbers
+    """
     x = np.asarray(x, float)
     # Efron and Tibshirani (1993), chapter 13: percentiles of the means of resamples
     bootstrap = st.bootstrap(
@@ -90,7 +106,11 @@ def boot_ci(x: ArrayLike, resamples: int = 2000, seed: int = 0) -> Interval:
 def cluster_ci(yes: ArrayLike, unit: ArrayLike) -> tuple[float, float]:
     """Interval of a share of cases, several of which belong to one independent unit: (low, high).
 
-    For each case `yes`, a bool, and the name of its unit. (0, 1) for fewer than two units.
+    (0, 1) for fewer than two units.
+
+    Args:
+        yes: whether a case is a success, a bool a case
+        unit: name of the unit of each case
     """
     cases = pd.DataFrame(
         dict(yes=np.asarray(yes, float), unit=np.asarray(unit))
@@ -106,15 +126,21 @@ def cluster_ci(yes: ArrayLike, unit: ArrayLike) -> tuple[float, float]:
     variance = (residuals**2).sum() * units / (units - 1) / n**2
     # Korn and Graubard (1998): Clopper-Pearson at the number of independent cases that would have
     # this variance; where all cases agree, variance is 0, and each unit counts once
-    effective = share * (1 - share) / variance if variance else units
-    effective = min(n, max(1.0, effective))
+    independent = share * (1 - share) / variance if variance else units
+    effective = min(n, max(1.0, independent))
     return binom_ci(share * effective, effective)
 
 # %% ../nbs/rooms/stats.ipynb #d2cd7a90
 def difference_ci(
     a: tuple[int, int], b: tuple[int, int], level: float = 0.95
 ) -> tuple[float, float]:
-    "Interval of a level for share b minus share a, each as (successes, trials): (low, high)"
+    """Interval of share b minus share a: (low, high).
+
+    Args:
+        a: (successes, trials)
+        b: (successes, trials)
+        level: of the interval
+    """
     from statsmodels.stats.proportion import confint_proportions_2indep
 
     hits_a, n_a = a
@@ -130,7 +156,13 @@ def difference_ci(
 def fisher(
     a: tuple[int, int], b: tuple[int, int], alternative: str = "two-sided"
 ) -> float:
-    "p of Fisher's exact test of two shares, each as (successes, trials); alternative 'greater': b above a"
+    """p of Fisher's exact test of two shares.
+
+    Args:
+        a: (successes, trials)
+        b: (successes, trials)
+        alternative: 'two-sided'; 'greater', b above a; or 'less'
+    """
     hits_a, n_a = a
     hits_b, n_b = b
     table = [[hits_b, n_b - hits_b], [hits_a, n_a - hits_a]]
@@ -140,7 +172,10 @@ def fisher(
 def paired_ci(gained: int, lost: int, n: int) -> tuple[float, float]:
     """95 % interval of a difference of two shares of the same n units: (low, high).
 
-    Gained are units with a success only the second time, lost those with one only the first time.
+    Args:
+        gained: units with a success only the second time
+        lost: units with a success only the first time
+        n: all units
     """
     # The Wald interval of matched shares, (b - c) / n +- z sqrt(b + c - (b - c)^2 / n) / n, after
     # half a unit was added to those that gained and to those that lost, so that it has a width
@@ -157,9 +192,13 @@ def paired_ci(gained: int, lost: int, n: int) -> tuple[float, float]:
 def sign_test(
     k: int, n: int, alternative: str = "two-sided", chance: float = 0.5
 ) -> float:
-    """p of the exact sign (binomial) test that k of n units go one way; 1 of none.
+    """p of the exact sign (binomial) test; 1 of no unit.
 
-    The alternative 'greater': more than by chance.
+    Args:
+        k: units that go one way
+        n: all units
+        alternative: 'two-sided'; 'greater', more than by chance; or 'less'
+        chance: probability of this way where there is no effect
     """
     if not n:
         return 1.0
@@ -171,16 +210,20 @@ def stratified_ci(
 ) -> Stratified:
     """Difference of two means within strata: mean of the group minus that of the others, with its interval.
 
-    For each unit a number x, whether it is in the group, and its stratum. Units of strata that do not have both kinds
-    are left out; all NaN where none is left.
+    Units of strata that do not have both kinds are left out; all NaN where none is left.
+
+    Args:
+        x: a number a unit
+        group: whether each unit is in the group, a bool
+        stratum: name of the stratum of each unit
     """
     import statsmodels.formula.api as smf
 
-    units = pd.DataFrame(
-        dict(x=np.asarray(x, float), group=np.asarray(group, float))
-    )
+    columns = dict(x=np.asarray(x, float), group=np.asarray(group, float))
+    units = pd.DataFrame(columns)
     units["stratum"] = np.asarray(stratum)
-    units = units[units.groupby("stratum").group.transform("nunique") == 2]
+    kinds = units.groupby("stratum").group.transform("nunique")
+    units = units[kinds == 2]
     if not len(units):
         return Stratified(math.nan, math.nan, math.nan, 0)
     # least squares with a mean of each stratum and one effect of the group: differences of strata,
@@ -189,9 +232,8 @@ def stratified_ci(
     low = high = math.nan
     if fit.df_resid > 0:
         low, high = fit.conf_int().loc["group"]
-    return Stratified(
-        float(fit.params["group"]), float(low), float(high), len(units)
-    )
+    effect = float(fit.params["group"])
+    return Stratified(effect, float(low), float(high), len(units))
 
 # %% ../nbs/rooms/stats.ipynb #b7d10c51
 def random_effects(
@@ -199,9 +241,12 @@ def random_effects(
 ) -> Interval:
     """Mean over independent units that differ, with its 95 % interval.
 
-    Of each unit its value, and low and high, the ends of its 95 % interval.
-
     Raises ValueError for an interval without a width.
+
+    Args:
+        values: one a unit
+        low: lower end of the 95 % interval of each
+        high: upper end of each
     """
     from statsmodels.stats.meta_analysis import combine_effects
 
@@ -229,16 +274,26 @@ def simultaneous(
 ) -> tuple[np.ndarray, np.ndarray]:
     """95 % intervals of n cases, widened so that they hold for all of them at once: (lows, highs), n numbers each.
 
-    Of each case its value, and low and high, the ends of its own 95 % interval.
+    Args:
+        values: one a case
+        low: lower end of its own 95 % interval
+        high: upper end
     """
     values, low, high = (np.asarray(x, float) for x in (values, low, high))
     # Bonferroni (Dunn 1961): each arm grows as that of a normal estimate, z(1 - .025 / n) / z(.975)
     factor = st.norm.isf(0.025 / max(1, len(values))) / _Z
-    return values - factor * (values - low), values + factor * (high - values)
+    below = factor * (values - low)
+    above = factor * (high - values)
+    return values - below, values + above
 
 # %% ../nbs/rooms/stats.ipynb #6b72b37b
 def spearman(a: ArrayLike, b: ArrayLike) -> Association:
-    "Spearman's rank correlation of a and b; (NaN, 1) of fewer than three units or where one side does not vary"
+    """Spearman's rank correlation; (NaN, 1) of fewer than three units or where one side does not vary.
+
+    Args:
+        a: a number a unit
+        b: another number of each
+    """
     a = np.asarray(a, float)
     b = np.asarray(b, float)
     if len(a) < 3 or len(set(a)) < 2 or len(set(b)) < 2:
@@ -248,9 +303,14 @@ def spearman(a: ArrayLike, b: ArrayLike) -> Association:
 
 
 def spearman_ci(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
-    """Spearman's rank correlation of a and b with its interval of a level.
+    """Spearman's rank correlation with its interval.
 
     From -1 to 1 for fewer than four units, also where one side does not vary and the correlation is NaN.
+
+    Args:
+        a: a number a unit
+        b: another number of each
+        level: of the interval
     """
     r = spearman(a, b).r
     n = len(a)
@@ -260,14 +320,24 @@ def spearman_ci(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
     # no width, so the inner end is that of the next lower order, two neighbours exchanged:
     # r = 1 - 12 / (n^3 - n)
     inner = min(abs(r), 1 - 12 / (n**3 - n))
-    half = st.norm.isf((1 - level) / 2) * math.sqrt((1 + r**2 / 2) / (n - 3))
+    error = math.sqrt((1 + r**2 / 2) / (n - 3))
+    half = st.norm.isf((1 - level) / 2) * error
     near = math.tanh(math.atanh(inner) - half)
-    far = 1.0 if abs(r) >= 1 - 1e-12 else math.tanh(math.atanh(abs(r)) + half)
-    return Interval(r, near, far) if r >= 0 else Interval(r, -far, -near)
+    far = 1.0
+    if abs(r) < 1 - 1e-12:
+        far = math.tanh(math.atanh(abs(r)) + half)
+    if r < 0:
+        return Interval(r, -far, -near)
+    return Interval(r, near, far)
 
 
 def kappa(a: ArrayLike, b: ArrayLike) -> float:
-    "Cohen's kappa of a and b, lists of answers to the same; NaN where both give one and the same answer to everything"
+    """Cohen's kappa; NaN where both give one and the same answer to everything.
+
+    Args:
+        a: answers
+        b: answers of another to the same questions
+    """
     from statsmodels.stats.inter_rater import cohens_kappa
 
     answers, places = np.unique([*a, *b], return_inverse=True)
@@ -280,23 +350,30 @@ def kappa(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def auc(scores: ArrayLike, member: ArrayLike) -> float:
-    "Area under the ROC curve: how often a member scores above a non-member, ties half; NaN where one kind is missing"
+    """Area under the ROC curve: how often a member scores above a non-member, ties half; NaN where one kind is missing.
+
+    Args:
+        scores: one a text
+        member: whether the model was trained on it, a bool a text
+    """
     scores = np.asarray(scores, float)
     member = np.asarray(member, bool)
     pairs = member.sum() * (~member).sum()
     if not pairs:
         return math.nan
     # Hanley and McNeil (1982): the statistic U of Mann and Whitney over the number of pairs
-    return float(
-        st.mannwhitneyu(scores[member], scores[~member]).statistic / pairs
-    )
+    u = st.mannwhitneyu(scores[member], scores[~member]).statistic
+    return float(u / pairs)
 
 
 def conformal_p(x: ArrayLike, controls: ArrayLike) -> np.ndarray:
     """p-value for each score x: how often a text that was not trained on would score as high or higher.
 
-    The controls are scores of texts that were not trained on; those that are NaN are left out. NaN for a score
-    that is NaN, and where there is no control.
+    NaN for a score that is NaN, and where there is no control.
+
+    Args:
+        x: scores
+        controls: scores of texts that were not trained on, of which NaN are left out
     """
     x = np.asarray(x, float)
     controls = np.asarray(controls, float)
@@ -304,7 +381,8 @@ def conformal_p(x: ArrayLike, controls: ArrayLike) -> np.ndarray:
     # Vovk, Gammerman and Shafer (2005): (1 + number of controls >= x) / (n + 1)
     as_high = len(controls) - np.searchsorted(controls, x, "left")
     p = (1 + as_high) / (len(controls) + 1)
-    return np.where(np.isnan(x) | (len(controls) == 0), np.nan, p)
+    unknown = np.isnan(x) | (len(controls) == 0)
+    return np.where(unknown, np.nan, p)
 
 # %% ../nbs/rooms/stats.ipynb #3e663646
 def n_to_decide(
@@ -312,10 +390,14 @@ def n_to_decide(
 ) -> int:
     """Units with which a 95 % interval would exclude a bound with the probability `power`; 0: unknown.
 
-    The effect is the estimate minus the bound, which is taken to stay, half is the half-width of its interval, n the units that it rests on.
+    Args:
+        effect: the estimate minus the bound, which is taken to stay
+        half: half of the width of its interval
+        n: units that it rests on
+        power: probability that the bound is excluded
     """
-    known = n > 0 and 0 < half < math.inf and math.isfinite(effect)
-    if not known or effect == 0:
+    usable = n > 0 and 0 < half < math.inf and math.isfinite(effect)
+    if not usable or effect == 0:
         return 0
     # the formula above; Cohen (1988), section 2.4, for a normal estimate
     quantiles = _Z + st.norm.isf(1 - power)
@@ -325,7 +407,11 @@ def n_to_decide(
 def fisher_power(n: int, m: int, rate: float, guess: float) -> float:
     """Probability that Fisher's exact test (two-sided, 5 %) finds the first of two shares to be larger.
 
-    The groups have n and m units, which succeed with the probabilities `rate` and `guess`.
+    Args:
+        n: units of the first group
+        m: units of the second
+        rate: probability with which those of the first succeed
+        guess: that of the second
     """
     first = st.binom.pmf(range(n + 1), n, rate)
     second = st.binom.pmf(range(m + 1), m, guess)
