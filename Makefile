@@ -10,7 +10,7 @@ export GOMP_SPINCOUNT := 3000
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce replay smoke diff plan export check test test-slow test-all mutate bench docs lab figures readme clean
+.PHONY: help setup reproduce replay smoke diff plan export check test test-slow test-all mutate bench docs slides lab figures readme clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -52,6 +52,9 @@ plan: .venv/.ready-all-dev  ## say what `make reproduce` would run, and for how 
 docs: .venv/.ready-all-docs  ## build the site below _docs: the notebooks and the report, readable offline
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs _docs
 	@echo 'open _docs/index.html'
+
+slides: .venv/.ready-all-dev  ## write a talk and a handout about every paper into slides/
+	for word in tabular icl iclinf contextual capacity compare; do $(BIN)/memnb slides $$word || exit 1; done
 
 # --- work on memnb ---
 

@@ -7,6 +7,7 @@ from setuptools.command.build_py import build_py
 
 SHIPPED = dict(
     nbs="nbs/**/*.ipynb",
+    figures="figures/*.svg",
     papers="data/papers/**/*",
     profiles="data/profiles/*",
     planted="data/planted/*/*",

@@ -1680,6 +1680,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
             'memnb.run.redraw': {},
             'memnb.run.replay': {},
             'memnb.run.report': {},
+            'memnb.run.slides': {},
             'memnb.run.start': {},
             'memnb.run.terminal': {},
             'memnb.servers': { 'memnb.servers.Answering': ('rooms/servers.html#answering', 'memnb/servers.py'),

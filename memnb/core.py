@@ -61,9 +61,10 @@ def figures_dir(profile: str = "laptop") -> Path:
 
 # %% ../nbs/rooms/core.ipynb #f308939a
 def share_dir(kind: str) -> Path:
-    "Folder of what ships: 'nbs', 'papers', 'profiles', 'planted', 'answers'; `setup.py` copies them into a wheel"
+    "Folder of what ships: 'nbs', 'figures', 'papers', 'profiles', 'planted', 'answers'; `setup.py` copies them into a wheel"
     if top := checkout():
-        return top / kind if kind == "nbs" else top / "data" / kind
+        above = top if kind in ("nbs", "figures") else top / "data"
+        return above / kind
     return package_dir() / "_share" / kind
 
 
@@ -242,6 +243,8 @@ _EXTRA_OF = dict(
     openai="api",
     sklearn="baselines",
     xgboost="baselines",
+    nbconvert="slides",
+    sphinx_revealjs="slides",
 )
 
 

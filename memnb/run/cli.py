@@ -561,6 +561,19 @@ def _student(word: str, /, *, out: Out = None):
     print(f"{out}: {student(find(word), out)} functions to write")
 
 
+def _slides(word: str, /, *, out: OutFile = Path("slides")):
+    """a talk of twelve slides with notes, and a handout of one page
+
+    Args:
+        word: the paper's
+        out: folder of WORD.html and WORD-handout.html (slides)
+    """
+    from .slides import slides
+
+    for file in slides(word, out):
+        print(relative_path(file))
+
+
 def _list():
     """papers, parameters, profiles"""
     from ..papers import notebooks, parameters, title
@@ -680,8 +693,8 @@ def _store(
         return int(bool(state["bad"] or state["problems"]))
 
 
-NAMES = """run plan status diff register facts figure report replay table ask log new student list store
-    fetch""".split()
+NAMES = """run plan status diff register facts figure report replay table ask log new student slides list
+    store fetch""".split()
 COMMANDS = {name: globals()[f"_{name}"] for name in NAMES}
 
 # ---- from a line to a function

@@ -168,10 +168,11 @@ def checked(text: str) -> tuple:
 
 
 def prose(top: Path) -> list:
-    "Files of a checkout in which tagged numbers may stand: README, pages, guides"
+    "Files of a checkout in which tagged numbers may stand: README, pages, guides, talks"
+    places = "nbs/*.ipynb", "docs/*.md", "data/papers/*/talk.yaml"
     return [
         top / "README.md",
-        *sorted([*top.glob("nbs/*.ipynb"), *top.glob("docs/*.md")]),
+        *sorted(file for place in places for file in top.glob(place)),
     ]
 
 

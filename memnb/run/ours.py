@@ -11,7 +11,9 @@ from pathlib import Path
 # only what stands in a head of ours may stand before the mark, so that a page that quotes it is none of ours
 _PAGE = re.compile(
     rb'\s*<!DOCTYPE html>\s*<html lang="en"><head>\s*(?:<meta [^<>]*>\s*)*?'
-    rb'<meta name="generator" content="memnb report">'
+    rb'<meta (?:name="generator" content="memnb (?:report|slides)"'
+    # nbconvert puts attributes in order
+    rb'|content="memnb slides" name="generator"/)>'
 )
 _HEAD = 4000  # bytes in which the head of a page ends
 _TABLE = re.compile(rb'<meta name="memnb-table" content="([0-9a-f]{64})">')

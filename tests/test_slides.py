@@ -1,0 +1,170 @@
+"Talks: twelve slides with notes and true numbers, a handout on one sheet; in a browser nothing overflows."
+
+import base64
+import json
+import re
+
+import pytest
+from test_lab import chromium
+
+from memnb.core import paper_file
+from memnb.papers import notebooks
+from memnb.run import facts
+from memnb.run.cli import main
+from memnb.run.ours import is_page
+from memnb.run.slides import HEIGHT, WIDTH, Page, slides, slides_notebook, talk
+
+WORDS = [
+    word for word in notebooks() if paper_file(word, "talk.yaml").exists()
+]
+
+
+def words_in(text):
+    "Number of words; a formula is one"
+    return len(re.sub(r"\$[^$]+\$", "formula", plain(text)).split())
+
+
+def plain(text):
+    return re.sub(r"<!--.*?-->", "", text)
+
+
+def numbers(text):
+    "Numbers in a text, but for those in formulas and names"
+    text = re.sub(r"\$[^$]+\$", " ", plain(text))
+    return {
+        found.replace(",", "").lstrip("0")
+        for found in re.findall(r"(?<![\w.-])\d*[.,]?\d[\d,]*(?!\w)", text)
+    }
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_talk_has_twelve_slides_of_few_words_with_notes(word):
+    given = talk(word)
+    assert len(given.slides) == 12 and len(given.questions) == 5
+    for part in given.slides:
+        where = f"{word}: {part.heading}"
+        assert words_in(part.heading) <= 10, where
+        shows = part.code or part.picture or part.table or part.board
+        assert len(part.lines) <= (2 if shows or part.printed else 5), where
+        assert all(words_in(line) <= 18 for line in part.lines), where
+        assert 40 <= words_in(part.notes) <= 80, (where, words_in(part.notes))
+        if part.code:
+            code = Page(word).code(*part.code)
+            assert len(code.splitlines()) <= 12, where
+    for one in given.questions:
+        sentences = re.findall(r"[.?!](?=\s|$)", plain(one.answer))
+        assert 2 <= len(sentences) <= 4, one
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_numbers_of_a_talk_are_those_of_its_page(word, top):
+    "Tagged ones are compared with the rows, the others are on the page"
+    file = top / "data/papers" / word / "talk.yaml"
+    assert file in facts.prose(top)
+    assert not facts.checked(file.read_text(encoding="utf-8"))[1]
+    given = talk(word)
+    said = [line for part in given.slides for line in part.lines]
+    said += [part.notes for part in given.slides]
+    said += [one.question + " " + one.answer for one in given.questions]
+    page = json.loads(Page(word).name.read_text(encoding="utf-8"))
+    there = " ".join(
+        "".join(cell["source"])
+        + json.dumps(
+            [
+                output.get("text") or output.get("data", {}).get("text/html")
+                for output in cell.get("outputs", ())
+            ],
+            ensure_ascii=False,
+        )
+        for cell in page["cells"]
+    ).replace(r"\n", " ")
+    known = numbers(there) | numbers(re.sub(r"[$<>]", " ", there))
+    unknown = numbers(" ".join(said)) - known
+    assert not unknown, unknown
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_slides_and_handout_are_built(word, tmp_path):
+    "Every cell, figure and claim that a talk names is there; nothing is fetched"
+    cells = slides_notebook(word).cells
+    kinds = [
+        cell.metadata.get("slideshow", {}).get("slide_type") for cell in cells
+    ]
+    assert kinds.count("slide") == kinds.count("notes") == 12
+    for file in slides(word, tmp_path):
+        html = file.read_text(encoding="utf-8")
+        text = re.sub(r"(?s)<script>.*?</script>", "", html)
+        assert is_page(file) and "<!--" not in text
+        assert not re.search(r"<script\s", html)
+        assert not re.search(r"(src|href)=.?(http|//|\.)", text)
+        assert not re.search(r"@import|url\(.?(http|\.)", text)
+    files = slides(word, tmp_path)  # its own files are written again
+    (tmp_path / f"{word}.html").write_text("<p>mine</p>")
+    assert main(["slides", word, "-o", str(tmp_path)]) == 2
+    assert files.slides.read_text() == "<p>mine</p>"
+
+
+def test_a_paper_without_a_talk_is_named(capsys, tmp_path):
+    assert main(["slides", "nothing", "-o", str(tmp_path / "a")]) == 2
+    assert "nothing" in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()
+
+
+def test_what_a_talk_names_must_be_on_the_page():
+    page = Page("capacity")
+    with pytest.raises(ValueError, match="14_capacity.* has no cell 123"):
+        page.code("123")
+    with pytest.raises(ValueError, match="no lines from 'def nothing' to ''"):
+        page.code("9ca4eae2", "def nothing")
+    with pytest.raises(ValueError, match="shows no image/png, number 1"):
+        page.picture("9ca4eae2")
+    with pytest.raises(ValueError, match="prints nothing"):
+        page.printed("9ca4eae2")
+
+
+OVERFLOWS = """
+const seen = document.querySelector('section.present section.present') || document.querySelector('section.present')
+const wide = innerWidth + 1, high = innerHeight + 1
+return [...seen.querySelectorAll('h2, p, li, pre, table, img, svg, math, .jp-Cell')].filter(x => {
+  if (!x.checkVisibility() || x.closest('aside')) return false
+  const box = x.getBoundingClientRect()
+  return box.right > wide || box.bottom > high || box.left < 0 || box.top < 0 || x.scrollWidth > x.clientWidth + 1 && x.tagName == 'PRE'
+}).map(x => x.tagName + ' ' + x.textContent.slice(0, 60))"""
+APART = """
+const cells = [...document.querySelector('section.present section.present').querySelectorAll(':scope > .jp-Cell')]
+return cells.slice(1).filter((x, i) => {
+  const bottom = Math.max(...[cells[i], ...cells[i].querySelectorAll('*')].filter(y => y.checkVisibility()).map(y => y.getBoundingClientRect().bottom))
+  return bottom > x.getBoundingClientRect().top + 2
+}).map(x => x.textContent.trim().slice(0, 60))"""
+ASKED = """return performance.getEntriesByType('resource').map(x => x.name).filter(x => !x.startsWith('data:'))"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("word", WORDS)
+def test_nothing_overflows_and_nothing_is_fetched(word, tmp_path):
+    files = slides(word, tmp_path)
+    with chromium(tmp_path) as page:
+        page.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            dict(width=WIDTH, height=HEIGHT, deviceScaleFactor=1, mobile=False),
+        )
+        page.get(files.slides.as_uri())
+        assert page.execute_script("return Reveal.getTotalSlides()") == 12
+        for place in range(12):
+            page.execute_script(f"Reveal.slide({place})")
+            lost = page.execute_script(OVERFLOWS) + page.execute_script(APART)
+            assert not lost, (place + 1, lost)
+            notes = page.execute_script("return Reveal.getSlideNotes()")
+            assert len(notes) > 200
+            assert page.find_element(
+                "css selector", ".present h2"
+            ).is_displayed()
+        assert not page.execute_script(ASKED)
+        page.get(files.handout.as_uri())
+        assert not page.execute_script(ASKED)
+        assert not page.get_log("browser")
+        pdf = page.execute_cdp_cmd(
+            "Page.printToPDF", dict(preferCSSPageSize=True)
+        )
+        sheets = re.findall(rb"/Type\s*/Page\b", base64.b64decode(pdf["data"]))
+        assert len(sheets) == 1
