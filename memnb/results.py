@@ -227,7 +227,9 @@ def wide(rows: pd.DataFrame, main: str = None, **where) -> pd.DataFrame:
     )
     if pd.Index(cells).has_duplicates:
         raise ValueError("two measured rows of one quantity of one thing")
-    values = np.full((len(first), len(quantities)), np.nan)
+    # of a table whose values are texts, as answers of a model, what is absent is NaN, too
+    kind = float if pd.api.types.is_numeric_dtype(rows.value) else object
+    values = np.full((len(first), len(quantities)), np.nan, dtype=kind)
     values.flat[cells] = rows.value
     for number, quantity in enumerate(quantities):
         table[quantity] = values[:, number]

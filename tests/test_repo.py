@@ -719,7 +719,7 @@ def undeclared(*extras):
 
 
 # extras that memnb/ may import
-READERS = "api local plant baselines hub batch report lab dask complete".split()
+READERS = "api local plant baselines hub batch report slides lab dask complete".split()
 
 
 def test_imports_are_declared():

@@ -14,9 +14,7 @@ from memnb.run.cli import main
 from memnb.run.ours import is_page
 from memnb.run.slides import HEIGHT, WIDTH, Page, slides, slides_notebook, talk
 
-WORDS = [
-    word for word in notebooks() if paper_file(word, "talk.yaml").exists()
-]
+WORDS = [word for word in notebooks() if paper_file(word, "talk.yaml").exists()]
 
 
 def words_in(text):

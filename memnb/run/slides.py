@@ -166,7 +166,9 @@ class Verdict(NamedTuple):
 def _estimate(row: pd.Series) -> str:
     "Estimate and interval of a line of a board"
     high = f"to {row.high}" if row.high != "inf" else "or more"
-    words = f"{row.value} ({row.low} {high})"
+    words = row.value
+    if row.low != row.high:
+        words += f" ({row.low} {high})"
     return f"{words}, {row.readings} readings" if row.readings else words
 
 
@@ -187,7 +189,7 @@ def verdicts(word: str, claims: list[str]) -> list[Verdict]:
             about = [label(model) for model in same.model if model]
             if len(rows) == 1:
                 about.append(_estimate(same.iloc[0]))
-            found.append(f"**{verdict}**: {', '.join(about)}")
+            found.append(f"**{verdict}**: {'; '.join(about)}")
         lines.append(Verdict(says[claim], "; ".join(found)))
     return lines
 
@@ -202,7 +204,8 @@ def authors(word: str) -> str:
     "Authors, year and address of a paper"
     about = yaml.safe_load(paper_file(word, "paper.yaml").read_text("utf-8"))
     names = ", ".join(about["authors"])
-    return f"{names} ({about['year']}), arXiv:{about['arxiv']}"
+    address = f", arXiv:{about['arxiv']}" if "arxiv" in about else ""
+    return f"{names} ({about['year']}){address}"
 
 
 # ---- slides
