@@ -595,8 +595,11 @@ def contents(paper: str) -> pd.DataFrame:
     A row a claim: the section of the page, the claim, where the paper has it, the verdict, of how many models where
     there are several, and how many readings agree, of the line in which fewest do. Claims that nothing was measured
     for are *not asked*. Empty for a paper without `sections`.
+
+    Args:
+        paper: its word
     """
-    known = {claim.id: claim for claim in read(paper)}
+    claims = {claim.id: claim for claim in read(paper)}
     board_lines = {}
     file = paper_file(paper, "board.csv")
     if file.exists():
@@ -613,8 +616,8 @@ def contents(paper: str) -> pd.DataFrame:
             rows.append(
                 dict(
                     section=section,
-                    claim=known[i].says,
-                    paper=known[i].where,
+                    claim=claims[i].says,
+                    paper=claims[i].where,
                     verdict=_verdicts_of(lines),
                     readings=min(
                         agreements, key=_share_that_agrees, default=""
@@ -627,7 +630,11 @@ def contents(paper: str) -> pd.DataFrame:
 
 
 def contents_of_page(paper: str) -> "Markdown":
-    "What `contents` gives as a table of a page, with each section named once"
+    """What `contents` gives as a table of a page, with each section named once.
+
+    Args:
+        paper: its word
+    """
     from IPython.display import Markdown
 
     lines = [

@@ -11,6 +11,7 @@ __all__ = ['COLUMNS', 'NUMBERS', 'MADE', 'CONFIRM', 'KEYS', 'PROFILES', 'reporte
 import hashlib
 import os
 import re
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from threading import Lock
@@ -32,7 +33,11 @@ from memnb.core import (
 
 # %% ../nbs/rooms/results.ipynb #92b5d950
 def reported(paper: str) -> pd.DataFrame:
-    "What a paper, given by its word, prints: one row a number, with `where` it is printed"
+    """What a paper prints: one row a number, with `where` it is printed.
+
+    Args:
+        paper: its word
+    """
     file = paper_file(paper, "reported.csv")
     return pd.read_csv(file, keep_default_na=False, na_values=[""])
 
@@ -93,14 +98,21 @@ COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
     ),
     when=(str, "day on which the number came out first"),
 )
-NUMBERS = "value", "low", "high", "sd", "n", "text"  # what a measurement gives
-MADE = "rule", "code", "when"  # what a row says of its making
+# what a measurement gives
+NUMBERS = "value", "low", "high", "sd", "n", "text"
+# what a row says of its making
+MADE = "rule", "code", "when"
 _REQUIRED = "paper", "part", "model", "quantity", "profile"
-CONFIRM = "confirm"  # profile of runs that confirm registered claims, on fresh seeds and data
+# profile of runs that confirm registered claims, on fresh seeds and data
+CONFIRM = "confirm"
 
 # %% ../nbs/rooms/results.ipynb #474dc481
-def key_columns(columns) -> list[str]:
-    "Those of some columns that tell one row from another, in the order of the table"
+def key_columns(columns: Iterable[str]) -> list[str]:
+    """Those of some columns that tell one row from another, in the order of the table.
+
+    Args:
+        columns: names, as of a table
+    """
     given = set(columns)
     return [c for c in COLUMNS if c in given and c not in NUMBERS + MADE]
 
@@ -109,7 +121,12 @@ KEYS = key_columns(COLUMNS)
 
 
 def completed(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    "Measured rows with these columns, names of `COLUMNS`; what was not said is '' or NaN"
+    """Measured rows with these columns; what was not said is '' or NaN.
+
+    Args:
+        rows: a long table
+        columns: names of `COLUMNS`
+    """
     table = pd.DataFrame(index=rows.index)
     for column in columns:
         empty = "" if COLUMNS[column][0] is str else float("nan")
@@ -133,7 +150,8 @@ def _numbers(values: pd.Series, whole: bool) -> pd.Series:
         ) from None
     if not whole:
         return numbers
-    if (numbers.dropna() % 1 != 0).any():
+    parts = numbers.dropna() % 1
+    if (parts != 0).any():
         raise ValueError(
             f"column {values.name!r} of a measured table holds what is no whole number"
         )
@@ -145,6 +163,9 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
 
     Raises ValueError for an unknown column, a missing name, what is no number, an interval whose ends are exchanged,
     and two rows with one key.
+
+    Args:
+        rows: a long table
     """
     for column in rows:
         if column not in COLUMNS:
@@ -163,10 +184,10 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
     if {"low", "high"} <= {*table} and (table.low > table.high).any():
         raise ValueError("an interval whose low end is above its high end")
     keys = key_columns(table)
-    for row in table[table.duplicated(keys)][keys].to_dict("records"):
-        given = {c: v for c, v in row.items() if v != "" and v == v}
-        which = ", ".join(f"{c}={v}" for c, v in given.items())
-        raise ValueError(f"two measured rows with one key: {which}")
+    repeated = table.loc[table.duplicated(keys), keys]
+    for row in repeated.to_dict("records"):
+        given = [f"{c}={v}" for c, v in row.items() if v != "" and v == v]
+        raise ValueError(f"two measured rows with one key: {', '.join(given)}")
     return table
 
 # %% ../nbs/rooms/results.ipynb #42715c92
@@ -174,6 +195,10 @@ def select(rows: pd.DataFrame, **where) -> pd.DataFrame:
     """Rows, long or wide, in their order, by values of their columns: one, or several as a list or set; None: empty.
 
     Raises ValueError for a column that there is not.
+
+    Args:
+        rows: a table
+        **where: column -> value, or list or set of values
     """
     kept = np.ones(len(rows), bool)
     for column, wanted in where.items():
@@ -194,7 +219,12 @@ def select(rows: pd.DataFrame, **where) -> pd.DataFrame:
 
 # %% ../nbs/rooms/results.ipynb #7a756969
 def long(rows: pd.DataFrame, quantities: list[str]) -> pd.DataFrame:
-    "A wide table, with a column for each of some quantities, as a long one; what was not measured (NaN) has no row"
+    """A wide table as a long one; what was not measured (NaN) has no row.
+
+    Args:
+        rows: a wide table
+        quantities: names of columns that become rows each
+    """
     names = [c for c in rows if c not in quantities]
     measured_ = [q for q in quantities if q in rows]
     table = rows.reset_index(drop=True)
@@ -264,7 +294,15 @@ class Rows:
         high: float = None,
         **more,
     ) -> None:
-        "A number with its interval, if it has one; what was not measured (None or NaN) has no row"
+        """A number with its interval, if it has one; what was not measured (None or NaN) has no row.
+
+        Args:
+            quantity: what the number is
+            value: the number
+            low: lower end of its 95 % interval
+            high: upper end
+            **more: further columns of this row
+        """
         if value is None or np.isnan(value):
             return
         ends = {} if low is None else dict(low=float(low), high=float(high))
@@ -279,30 +317,42 @@ class Rows:
         )
 
     def share(self, quantity: str, hits: int, n: int, **more) -> None:
-        "The share of n units that are hits, with its exact interval (Clopper and Pearson); none of none has no row"
+        """A share with its exact interval (Clopper and Pearson); none of none has no row.
+
+        Args:
+            quantity: what the number is
+            hits: units that count
+            n: all units
+            **more: further columns of this row
+        """
         if n:
             low, high = stats.binom_ci(hits, n)
             self.value(quantity, hits / n, low, high, n=int(n), **more)
 
     def mean(self, quantity: str, values, least: int = 2, **more) -> None:
-        "The mean over units with its interval by Student's t, which fewer than `least` units do not have"
+        """The mean over units with its interval by Student's t.
+
+        Args:
+            quantity: what the number is
+            values: one a unit
+            least: fewer units have no interval
+            **more: further columns of this row
+        """
         values = np.asarray(values, float)
         values = values[~np.isnan(values)]
         if not len(values):
             return
         mean, low, high = stats.mean_ci(values)
-        known = len(values) >= max(2, least)
-        self.value(
-            quantity,
-            mean,
-            low if known else None,
-            high if known else None,
-            n=len(values),
-            **more,
-        )
+        if len(values) < max(2, least):
+            low = high = None
+        self.value(quantity, mean, low, high, n=len(values), **more)
 
     def add(self, table) -> None:
-        "Rows of a table, or of other `Rows`, below these"
+        """Write rows below these.
+
+        Args:
+            table: long, or other `Rows`
+        """
         if isinstance(table, Rows):
             records = table.records
         else:
@@ -421,7 +471,9 @@ _TOLD = set()
 def joined(tables: list[pd.DataFrame], files: list[str] = ()) -> pd.DataFrame:
     """Measured rows of several tables as one, with all columns; of two rows with one key the younger, else the later.
 
-    The names of their files say where they contradict each other.
+    Args:
+        tables: long ones
+        files: their names, to say which of them contradict each other
     """
     if not tables:
         return pd.DataFrame()
@@ -458,21 +510,18 @@ _ROUNDING = 5e-4
 def _as_before(new: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
     "The new rows; one whose numbers came out as before, but for rounding, stays the row that it was"
     columns = [c for c in COLUMNS if c in new or c in old]
-    new, old = completed(new, columns), completed(old, columns)
-    before = new[key_columns(columns)].merge(
-        old, "left", key_columns(columns), indicator=True
-    )
+    new = completed(new, columns)
+    old = completed(old, columns)
+    keys = key_columns(columns)
+    before = new[keys].merge(old, "left", keys, indicator=True)
     same = before.pop("_merge").eq("both").to_numpy()
     for column in [c for c in NUMBERS if c in columns]:
+        was = before[column]
+        now = new[column]
         if column in ("n", "text"):
-            equal = (
-                before[column].eq(new[column])
-                | before[column].isna() & new[column].isna()
-            )
+            equal = was.eq(now) | was.isna() & now.isna()
         else:
-            equal = np.isclose(
-                new[column], before[column], _ROUNDING, 1e-11, equal_nan=True
-            )
+            equal = np.isclose(now, was, _ROUNDING, 1e-11, equal_nan=True)
         same = same & np.asarray(equal)
     kept = [c for c in NUMBERS + MADE if c in columns]
     new.loc[same, kept] = before.loc[same, kept]
@@ -485,11 +534,17 @@ _WRITING = Lock()
 
 
 def registered_rules(paper: str) -> str:
-    "Checksum of the registered rules of a paper; ValueError where nothing is registered"
+    """Checksum of the registered rules of a paper.
+
+    Raises ValueError where nothing is registered.
+
+    Args:
+        paper: its word
+    """
     file = paper_file(paper, "registered.csv")
     if not file.exists():
-        how = f"`memnb register {paper}` comes before a confirmatory run"
-        raise ValueError(f"nothing is registered of {paper!r}: {how}")
+        first = f"`memnb register {paper}` comes before a confirmatory run"
+        raise ValueError(f"nothing is registered of {paper!r}: {first}")
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
@@ -499,12 +554,11 @@ def _still_true(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     Where a part is measured again, with a row that was there, all of its older rows go: they are of other sizes.
     """
     keys = key_columns([c for c in COLUMNS if c in old or c in new])
-    old, fresh = (
-        completed(old, [*keys, *[c for c in old if c not in keys]]),
-        completed(new, keys),
-    )
-    again = old[keys].merge(fresh, "inner", keys).part.unique()
-    return old[~old.part.isin(again)]
+    others = [c for c in old if c not in keys]
+    old = completed(old, [*keys, *others])
+    fresh = completed(new, keys)
+    again = old[keys].merge(fresh, "inner", keys)
+    return old[~old.part.isin(again.part)]
 
 
 def _record_file(file: Path, rows: pd.DataFrame) -> None:
@@ -528,10 +582,15 @@ def record(
 ) -> pd.DataFrame:
     """Write the rows of a run of a paper, a file a model and mode, each whole or not at all; they come back as a table.
 
-    `rows` are `Rows` or a long table. The profile that set the sizes may be 'smoke', which is checked and not written,
-    or 'confirm', which needs registered rules. `same` are columns that all rows have alike, as `model` and `mode`. A
-    column that is empty for a whole model is not written. Raises ValueError, before anything is written, for rows that
-    `checked` refuses.
+    A column that is empty for a whole model is not written. Raises ValueError, before anything is written, for rows
+    that `checked` refuses.
+
+    Args:
+        paper: its word
+        rows: `Rows` or a long table
+        profile: which set the sizes; 'smoke' is checked and not written, 'confirm' needs registered rules
+        seed: of the run
+        **same: columns that all rows have alike, as `model` and `mode`
     """
     if not re.fullmatch(r"\w+", paper):
         raise ValueError(f"a paper has one word: {paper!r}")
@@ -546,27 +605,28 @@ def record(
     if profile == CONFIRM:
         made["rule"] = registered_rules(paper)
     tables = {}
-    for (model, mode), own_rows in rows.fillna(dict(model="", mode="")).groupby(
-        ["model", "mode"], sort=False
-    ):
-        own_rows = (
-            own_rows.mask(own_rows.eq(""))
-            .dropna(axis=1, how="all")
-            .reset_index(drop=True)
-        )
-        tables[model, mode] = checked(
-            own_rows.assign(**made, model=model, mode=mode)
-        )
+    named = rows.fillna(dict(model="", mode=""))
+    for (model, mode), group in named.groupby(["model", "mode"], sort=False):
+        # a column without a word for this model is left out
+        given = group.mask(group.eq("")).dropna(axis=1, how="all")
+        given = given.reset_index(drop=True)
+        whole = given.assign(**made, model=model, mode=mode)
+        tables[model, mode] = checked(whole)
     if profile == "smoke":
         return rows
+    folder = data_dir() / "papers" / paper / "measured"
     for (model, mode), table in tables.items():
         name = _file_name(run, model, mode, seed)
-        _record_file(data_dir() / "papers" / paper / "measured" / name, table)
+        _record_file(folder / name, table)
     return rows
 
 # %% ../nbs/rooms/results.ipynb #20a11613
 def rows_in(*folders) -> pd.DataFrame:
-    "Measured rows of folders, as of `joined`; a file of a later one counts, not its namesake before"
+    """Measured rows of files, as `joined` puts them together.
+
+    Args:
+        folders: of a later one a file counts, not its namesake in one before
+    """
     files = {
         f.name: f for folder in folders for f in Path(folder).glob("*.parquet")
     }
@@ -575,26 +635,31 @@ def rows_in(*folders) -> pd.DataFrame:
 
 
 def measured(paper: str, confirm: bool = False) -> pd.DataFrame:
-    """What our runs of a paper, given by its word, measured: a long table, one row a number.
+    """What our runs of a paper measured: a long table, one row a number.
 
-    With `confirm` the rows of confirmatory runs alone, maybe none; else all others. Raises FileNotFoundError where
-    there are none of these.
+    Raises FileNotFoundError where there are no rows but of confirmatory runs.
+
+    Args:
+        paper: its word
+        confirm: the rows of confirmatory runs alone, maybe none; else all others
     """
-    tops = share_dir("papers"), data_dir() / "papers"  # one's own count
+    # one's own count
+    tops = share_dir("papers"), data_dir() / "papers"
     rows = rows_in(*(top / paper / "measured" for top in tops))
     if len(rows):
         rows = rows[rows.profile.eq(CONFIRM) == confirm].reset_index(drop=True)
     if confirm:
         return rows
     if not len(rows):
-        how = f"run `memnb run laptop --only {paper}` to make them"
+        cure = f"run `memnb run laptop --only {paper}` to make them"
         raise FileNotFoundError(
-            f"no measurements of the paper {paper!r} yet: {how}"
+            f"no measurements of the paper {paper!r} yet: {cure}"
         )
     return rows
 
 # %% ../nbs/rooms/results.ipynb #4fb409d0
-PROFILES = "paper", "gpu", "night", "laptop"  # the largest first
+# the largest first
+PROFILES = "paper", "gpu", "night", "laptop"
 
 
 def _prefer(rows: pd.DataFrame, column: str, order: list) -> pd.DataFrame:
@@ -605,8 +670,9 @@ def _prefer(rows: pd.DataFrame, column: str, order: list) -> pd.DataFrame:
         values = rows[column].fillna(0).astype(int)
     else:
         values = rows[column].astype(object).fillna("")
-    there = {*values.unique()}
-    chosen = next((value for value in order if value in there), values.iloc[0])
+    present = {*values.unique()}
+    preferred = [value for value in order if value in present]
+    chosen = preferred[0] if preferred else values.iloc[0]
     return rows[values == chosen]
 
 
@@ -615,16 +681,14 @@ def _run_of(rows: pd.DataFrame, profile: str | None) -> pd.DataFrame:
     rows = _prefer(rows, "profile", [profile, *PROFILES])
     if "profile" in rows and "variant" in rows:
         # sizes as the profile says, before what somebody changed, unless this process is such a run
-        rows = _prefer(
-            rows, "variant", [_current_run(rows.profile.iloc[0])[1], ""]
-        )
+        _, this_variant = _current_run(rows.profile.iloc[0])
+        rows = _prefer(rows, "variant", [this_variant, ""])
     if "seed" in rows:
         # later seeds are replicates
         rows = _prefer(rows, "seed", [rows.seed.fillna(0).min()])
     rows = _prefer(rows, "mode", [])
-    judges = [
-        judge for judge in completed(rows, ["judge"]).judge.unique() if judge
-    ]
+    names = completed(rows, ["judge"]).judge.unique()
+    judges = [name for name in names if name]
     if len(judges) > 1:
         # of several judges the rule; what takes no judge stays
         one = "rule" if "rule" in judges else judges[0]
@@ -674,5 +738,6 @@ def runs(
             for table in (rows, now)
         )
         names = {tuple(row) for row in recorded}
-        parts.append(now[[tuple(row) not in names for row in fresh]])
+        missing = [tuple(row) not in names for row in fresh]
+        parts.append(now[missing])
     return pd.concat(parts, ignore_index=True)
