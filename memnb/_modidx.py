@@ -1662,6 +1662,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.results.key_columns': ('rooms/results.html#key_columns', 'memnb/results.py'),
                                'memnb.results.long': ('rooms/results.html#long', 'memnb/results.py'),
                                'memnb.results.measured': ('rooms/results.html#measured', 'memnb/results.py'),
+                               'memnb.results.numbered': ('rooms/results.html#numbered', 'memnb/results.py'),
                                'memnb.results.record': ('rooms/results.html#record', 'memnb/results.py'),
                                'memnb.results.registered_rules': ('rooms/results.html#registered_rules', 'memnb/results.py'),
                                'memnb.results.reported': ('rooms/results.html#reported', 'memnb/results.py'),

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'NUMBERS', 'MADE', 'CONFIRM', 'KEYS', 'PROFILES', 'reported', 'key_columns', 'completed', 'checked',
-           'select', 'long', 'wide', 'Rows', 'frame_of', 'joined', 'registered_rules', 'record', 'rows_in', 'measured',
-           'runs']
+           'select', 'long', 'numbered', 'wide', 'Rows', 'frame_of', 'joined', 'registered_rules', 'record', 'rows_in',
+           'measured', 'runs']
 
 # %% ../nbs/rooms/results.ipynb #692f261f
 import hashlib
@@ -236,6 +236,25 @@ def long(rows: pd.DataFrame, quantities: list[str]) -> pd.DataFrame:
     return table.astype(dict(value=float)).reset_index(drop=True)
 
 
+def numbered(rows: pd.DataFrame, columns: list[str]) -> np.ndarray:
+    "A number of each row, the same where rows agree in all of some columns, in the order in which such rows come"
+    # what `ngroup` of pandas gives, in half of the time for 10^6 rows
+    number = np.zeros(len(rows), np.int64)
+    levels = 1
+    for column in columns:
+        # of a missing value: -1
+        codes, values = pd.factorize(rows[column])
+        if len(values) < 2 and codes.min(initial=0) == codes.max(initial=0):
+            continue
+        size = len(values) + 1
+        if levels * size > 2**62:
+            number, known = pd.factorize(number)
+            levels = len(known)
+        number = number * size + codes + 1
+        levels *= size
+    return pd.factorize(number)[0]
+
+
 def wide(rows: pd.DataFrame, main: str = None, **where) -> pd.DataFrame:
     """A long table, or rows of it as of `select`, as a wide one: a row a thing measured, a column a quantity, in order.
 
@@ -247,8 +266,7 @@ def wide(rows: pd.DataFrame, main: str = None, **where) -> pd.DataFrame:
     beside = [c for c in ("low", "high", "sd", "n") if c in rows and main]
     if not len(rows):
         return pd.DataFrame(columns=[*keys, *([main] if main else []), *beside])
-    # things are numbered in the order in which they come
-    things = rows.groupby(keys, sort=False, dropna=False).ngroup().to_numpy()
+    things = numbered(rows, keys)
     _, first = np.unique(things, return_index=True)
     table = rows[keys].iloc[first].reset_index(drop=True)
     numbers, quantities = pd.factorize(rows.quantity)
@@ -480,12 +498,11 @@ def joined(tables: list[pd.DataFrame], files: list[str] = ()) -> pd.DataFrame:
     rows = pd.concat(tables, ignore_index=True)
     rows = completed(rows, [c for c in COLUMNS if c in rows])
     keys = key_columns(rows)
-    twice = rows[rows.duplicated(keys, keep=False)].sort_values(
-        "when", kind="stable"
-    )
-    older = twice.index[twice.duplicated(keys, keep="last")]
-    if not len(older):
+    several = pd.Series(numbered(rows, keys)).duplicated(keep=False)
+    if not several.any():
         return rows
+    twice = rows[several].sort_values("when", kind="stable")
+    older = twice.index[twice.duplicated(keys, keep="last")]
     if files:
         values = twice.groupby(keys, dropna=False).value.transform("nunique")
         _say_contradictions(tables, files, twice.index[values > 1])
