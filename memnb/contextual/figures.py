@@ -36,20 +36,24 @@ MEASURE_HUES = dict(
 )
 
 
-def _drawn(choose, **how):
+def _drawn(choose, **axes):
     "A figure, as of `plots.drawn`, of the losses that `choose` takes; given measured rows, of those that count"
 
     def decorated(f):
         def draw(measured, reported=None, tau=0.2, rule="sustained"):
-            rows = (
-                curves(chosen(measured)) if "quantity" in measured else measured
-            )
-            if not len(m := choose(rows)):
+            losses = measured
+            if "quantity" in measured:
+                losses = curves(chosen(measured))
+            shown = choose(losses)
+            if not len(shown):
                 return plots.placeholder("losses: not measured")
-            g = wraps(f)(partial(f, tau=check_tau(tau), rule=rule))
-            return plots.drawn(**how)(g)(m, reported) if how else g(m, reported)
+            figure = wraps(f)(partial(f, tau=check_tau(tau), rule=rule))
+            if axes:
+                figure = plots.drawn(**axes)(figure)
+            return figure(shown, reported)
 
-        draw.__name__, draw.__doc__ = f.__name__, f.__doc__
+        draw.__name__ = f.__name__
+        draw.__doc__ = f.__doc__
         return draw
 
     return decorated
@@ -75,8 +79,9 @@ def _legend(axs):
     "One legend for all panels, at the right"
     marks = {}
     for ax in np.ravel(axs):
-        for h, t in zip(*ax.get_legend_handles_labels(), strict=True):
-            marks.setdefault(t, h)
+        handles, labels = ax.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            marks.setdefault(label, handle)
         if ax.get_legend():
             ax.get_legend().remove()
     fig = np.ravel(axs)[0].figure
@@ -99,33 +104,34 @@ def _loss_axis(ax):
 
 def _foot(m, interval=""):
     "What was trained, how often"
-    c = m.groupby("string").copies.mean().loc[in_order(m.string)]
-    of = f"{_named(m.language.iloc[0])}, {m['size'].iloc[0]:.0f} training strings, {m.config.iloc[0]}"
-    told = plots.foot(m, f"{m.repeat.nunique()} replicates", interval)
-    return f"{told} · {of}, copies {'/'.join(f'{v:.3g}' for v in c)}"
+    by_string = m.groupby("string").copies.mean()
+    copies = [f"{by_string[name]:.3g}" for name in in_order(m.string)]
+    first = m.iloc[0]
+    cell = f"{_named(first.language)}, {first['size']:.0f} training strings, {first.config}"
+    foot = plots.foot(m, f"{m.repeat.nunique()} replicates", interval)
+    return f"{foot} · {cell}, copies {'/'.join(copies)}"
 
 # %% ../../nbs/contextual/figures.ipynb #1aca7243
 def _rule_table(grammars, reported):
     "Production rules of two grammars, the paper's and ours"
-    out = {}
+    rules = reported[reported.what == "rule"]
+    columns = {}
     for name in grammars:
-        r, g = (
-            reported[(reported.what == "rule") & (reported.language == name)],
-            grammar(name),
-        )
-        own = {
-            f"{a} -> {' '.join(rhs)}": p
-            for a, alts in g.rules.items()
-            for p, rhs in alts
+        ours = {
+            f"{symbol} -> {' '.join(side)}": p
+            for symbol, sides in grammar(name).rules.items()
+            for p, side in sides
         }
-        cells = {}
-        for rule_, p in zip(r["item"], r.value, strict=True):
-            cells.setdefault(rule_, []).append(str(p))
-        out[name] = {
-            k: f"{' + '.join(v)} / {own.get(k, 0):.4g}"
-            for k, v in cells.items()
+        # a rule that is printed twice counts twice
+        printed = {}
+        of_grammar = rules[rules.language == name]
+        for rule, p in zip(of_grammar["item"], of_grammar.value, strict=True):
+            printed.setdefault(rule, []).append(str(p))
+        columns[name] = {
+            rule: f"{' + '.join(probabilities)} / {ours.get(rule, 0):.4g}"
+            for rule, probabilities in printed.items()
         }
-    return pd.DataFrame(out).fillna("").rename_axis("rule")
+    return pd.DataFrame(columns).fillna("").rename_axis("rule")
 
 
 def _rules_of(number):
@@ -364,73 +370,70 @@ def fig11(axs, m, reported, tau, rule):
 @_of_l2(size=(6.6, 3.2))
 def fig9(ax, m, reported, tau, rule):
     "Starts of memorization in L2"
-    s, hue, top = onsets(m, tau, rule), shades(m), 1.12 * m.epoch.max()
-    d = s.melt(
+    hues = shades(m)
+    # where strings stand that are never memorized
+    never = 1.12 * m.epoch.max()
+    starts = onsets(m, tau, rule).melt(
         ["string", "repeat"],
-        [f"start_{k}" for k in NOTIONS],
+        [f"start_{measure}" for measure in NOTIONS],
         "measure",
         "start",
     )
-    d = d.assign(measure=d.measure.str.removeprefix("start_"))
-    its = (tau, rule) == (0.2, "sustained")  # the paper's own
-    printed = reported[(reported.what == "start") & its]
-    mid = (
-        d.fillna({"start": np.inf})
-        .groupby(["measure", "string"])
-        .start.median()
-    )
-    how = dict(
-        hue="string",
-        palette=hue,
-        dodge=True,
-        jitter=0.2,
-        size=2.5,
-        ax=ax,
-    )
+    starts = starts.assign(measure=starts.measure.str.removeprefix("start_"))
     with plots.same_scatter():
         sns.stripplot(
-            d.fillna({"start": top}),
+            starts.fillna({"start": never}),
             x="measure",
             y="start",
             order=NOTIONS,
-            **how,
+            hue="string",
+            palette=hues,
+            dodge=True,
+            jitter=0.2,
+            size=2.5,
+            ax=ax,
         )
-    for i, kind in enumerate(NOTIONS):
-        for j, name in enumerate(hue):
-            x = i + 0.8 * ((j + 0.5) / len(hue) - 0.5)
-            ax.plot(
-                x, min(mid[kind, name], top), "_", ms=13, mew=2, color="black"
-            )
-            own = printed[
-                (printed.measure == kind) & (printed["item"] == name)
-            ].value
-            look = dict(ms=6, zorder=9, label="paper") | plots.HOLLOW
-            if len(own):
-                ax.plot([x] * len(own), own.astype(float), **look)
-    ax.set(xlabel="", ylabel="start, epoch", ylim=(-1, 1.05 * top))
-    ax.set_yticks(
-        [*range(0, 51, 10), top], [*map(str, range(0, 51, 10)), "never"]
-    )
+    last = starts.fillna({"start": np.inf})
+    medians = last.groupby(["measure", "string"]).start.median()
+    papers_own = (tau, rule) == (0.2, "sustained")
+    printed = reported[(reported.what == "start") & papers_own]
+    circle = dict(ms=6, zorder=9, label="paper") | plots.HOLLOW
+    for i, measure in enumerate(NOTIONS):
+        of_measure = printed[printed.measure == measure]
+        for j, name in enumerate(hues):
+            # as stripplot places the strings of a measure
+            x = i + 0.8 * ((j + 0.5) / len(hues) - 0.5)
+            y = min(medians[measure, name], never)
+            ax.plot(x, y, "_", ms=13, mew=2, color="black")
+            epochs = of_measure[of_measure["item"] == name].value
+            if len(epochs):
+                ax.plot([x] * len(epochs), epochs.astype(float), **circle)
+    ax.set(xlabel="", ylabel="start, epoch", ylim=(-1, 1.05 * never))
+    ticks = [*range(0, 51, 10)]
+    ax.set_yticks([*ticks, never], [*map(str, ticks), "never"])
     _legend(ax)
-    return (
-        _foot(m) if its else f"{_foot(m)} · τ = {tau:g}, {rule}",
-        "A dot is a replicate, a bar the median; in the top row strings that are never memorized."
-        + its
-        * " Open circles: the epochs that the paper prints, for recollection only.",
-    )
+    caption = "A dot is a replicate, a bar the median; in the top row strings that are never memorized."
+    if papers_own:
+        circles = "Open circles: the epochs that the paper prints, for recollection only."
+        return _foot(m), f"{caption} {circles}"
+    return f"{_foot(m)} · τ = {tau:g}, {rule}", caption
 
 # %% ../../nbs/contextual/figures.ipynb #cfb381f8
 def _score_curves(axs, m, tau, rule):
     "Score by epoch, a panel for each measure"
-    names, repeats, epochs, loss = arrays_of(m)
-    rows = []
+    names, repeats, epochs, losses = arrays_of(m)
+    tables = []
     for i, r in np.ndindex(len(names), len(repeats)):
-        got = memorized(
-            loss["train_loss"][r, i], loss["test_loss"][r, i], tau, rule, epochs
+        train = losses["train_loss"][r, i]
+        test = losses["test_loss"][r, i]
+        by_measure = memorized(train, test, tau, rule, epochs)
+        table = pd.DataFrame(
+            dict(string=names[i], repeat=repeats[r], epoch=epochs)
         )
-        at = dict(string=names[i], repeat=repeats[r], epoch=epochs)
-        rows.append(pd.DataFrame(at | {k: v for k, (_, v) in got.items()}))
-    d = pd.concat(rows, ignore_index=True)
+        for measure, (_, scores) in by_measure.items():
+            table[measure] = scores
+        tables.append(table)
+    d = pd.concat(tables, ignore_index=True)
     for ax, k in zip(axs, NOTIONS, strict=True):
         how = dict(
             hue="string",
@@ -469,21 +472,31 @@ def fig12(axs, m, reported, tau, rule):
 @_of_main()
 def tab1(m, reported, tau, rule):
     "Table 1: characteristics of the measures, the paper's words and our numbers"
-    r = reported[reported["where"] == "Table 1"]
-    r, m = r.pivot(index="measure", columns="what", values="value"), balanced(m)
-    s = onsets(m, tau, rule)
-    ends = m.groupby([*RUN_OF, "string"]).test_loss.agg(["last", "min"])
+    printed = reported[reported["where"] == "Table 1"].pivot(
+        index="measure",
+        columns="what",
+        values="value",
+    )
+    m = balanced(m)
+    starts = onsets(m, tau, rule)
+    of_string = m.groupby([*RUN_OF, "string"]).test_loss
     bars = dict(
         recollection=tau,
-        counterfactual=ends["last"].mean(),
-        contextual=ends["min"].mean(),
+        counterfactual=of_string.last().mean(),
+        contextual=of_string.min().mean(),
     )
-    own = pd.DataFrame({"threshold, nats": bars})
-    own["memorized"] = [s[f"start_{k}"].notna().mean() for k in NOTIONS]
-    own["mean score"] = [s[f"score_{k}"].mean() for k in NOTIONS]
-    own["trainings"] = s.string.nunique() + np.array([0, 1, 1])
+    ours = pd.DataFrame({"threshold, nats": bars})
+    ours["memorized"] = [
+        starts[f"start_{measure}"].notna().mean() for measure in NOTIONS
+    ]
+    ours["mean score"] = [
+        starts[f"score_{measure}"].mean() for measure in NOTIONS
+    ]
+    # one training without each string, but for recollection
+    without = np.array([0, 1, 1])
+    ours["trainings"] = starts.string.nunique() + without
     words = ["motivation", "threshold", "ease", "strictness"]
-    return r[words].join(own.round(3)).loc[NOTIONS]
+    return printed[words].join(ours.round(3)).loc[NOTIONS]
 
 # %% ../../nbs/contextual/figures.ipynb #a9dfdf2a
 OF_CASE = ["setting", "size", "config"]
@@ -547,55 +560,56 @@ def _varied(m):
     return m[m.language.isin(many.index[many > max(2, many.median())])]
 
 
+def _cell_name(setting, size, config):
+    "A cell for people, as '2x32, rate 0.001: 64 strings'"
+    learner = plots.label(config).replace("@", ", rate ")
+    if config == "ngram":
+        learner = "n-gram model"
+    sampled = ", copies of a sample" if setting == "natural" else ""
+    return f"{learner}: {size} strings{sampled}"
+
+
 @_drawn(_varied)
 def fig_x_learners(m, reported, tau, rule):
     "Does frequency decide the order? With other numbers of strings and copies, and other learners"
-    langs = list(dict.fromkeys(m.language))
-    cells = list(
-        m[OF_CASE].drop_duplicates().itertuples(index=False, name=None)
-    )
-    names = list(
-        dict.fromkeys(m.config)
-    )  # learner by learner, copies given first
-    cells = sorted(
-        cells, key=lambda c: (kind_of(c[2]), names.index(c[2]), c[0], c[1])
-    )
-    d = orders(onsets(whole_epochs(m), tau, rule))
-    d = d.assign(case=list(d[OF_CASE].itertuples(index=False, name=None)))
-    d = d[d.who == "in training"]
+    languages = list(dict.fromkeys(m.language))
+    learners = list(dict.fromkeys(m.config))
+    cells = m[OF_CASE].drop_duplicates()
 
-    def called(setting, size, config):
-        who = (
-            "n-gram model"
-            if config == "ngram"
-            else plots.label(config).replace("@", ", rate ")
-        )
-        return f"{who}: {size} strings" + ", copies of a sample" * (
-            setting == "natural"
-        )
+    def place(cell):
+        "Learner by learner, copies given first"
+        setting, size, config = cell
+        return kind_of(config), learners.index(config), setting, size
 
+    cells = sorted(cells.itertuples(index=False, name=None), key=place)
+    lines = orders(onsets(whole_epochs(m), tau, rule))
+    cases = list(lines[OF_CASE].itertuples(index=False, name=None))
+    lines = lines.assign(case=cases)
+    lines = lines[lines.who == "in training"]
     with plots.style():
-        size = 7.4, 0.27 * len(cells) + 1.3
         fig, (axs,) = plt.subplots(
-            1, len(langs), figsize=size, squeeze=False, sharey=True
+            1,
+            len(languages),
+            figsize=(7.4, 0.27 * len(cells) + 1.3),
+            squeeze=False,
+            sharey=True,
         )
-        for ax, lang in zip(axs, langs, strict=True):
-            own = d[d.language == lang]
-            _kendall_points(ax, own, {c: i for i, c in enumerate(cells)})
-            for r in own[own.measure == "contextual"].itertuples():
+        for ax, language in zip(axs, languages, strict=True):
+            of_language = lines[lines.language == language]
+            places = {cell: i for i, cell in enumerate(cells)}
+            _kendall_points(ax, of_language, places)
+            contextual = of_language[of_language.measure == "contextual"]
+            for line in contextual.itertuples():
                 ax.text(
                     1.08,
-                    cells.index(r.case),
-                    r.n,
+                    places[line.case],
+                    line.n,
                     fontsize=6,
                     va="center",
                     clip_on=False,
                 )
-            _kendall_axis(
-                ax,
-                f"{_named(lang)} (n at the right)",
-                [called(*c) for c in cells],
-            )
+            title = f"{_named(language)} (n at the right)"
+            _kendall_axis(ax, title, [_cell_name(*cell) for cell in cells])
         _legend(axs)
     return plots.finish(
         fig,
