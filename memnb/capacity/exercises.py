@@ -18,24 +18,31 @@ def _shares(run):
 
 
 def _held(predicted, run):
-    return {
-        f"{n} sequences": (predicted[n], float(s))
-        for n, s in _shares(run).items()
-    }
+    "Shares that are held: predicted and measured"
+    pairs = {}
+    for n, share in _shares(run).items():
+        pairs[f"{n} sequences"] = predicted[n], float(share)
+    return pairs
 
 
 def _gained(predicted, run):
     "What training four times as long brings, by number of sequences"
-    short, long = (_shares(r) for r in run)
-    return {str(n): (None, float(long[n] - short[n])) for n in short}
+    short, long = map(_shares, run)
+    pairs = {}
+    for n in short:
+        pairs[str(n)] = None, float(long[n] - short[n])
+    return pairs
 
 
 def _longer(predicted, run):
     "Is this the number of sequences that gains most?"
-    gain = {n: g for n, (_, g) in _gained(predicted, run).items()}
-    most = max(gain, key=gain.get)
-    said = ", ".join(f"{n}: +{100 * g:.0f} points" for n, g in gain.items())
-    return "" if str(predicted) == most else f"it is {most} ({said})"
+    pairs = _gained(predicted, run)
+    gains = {n: gain for n, (_, gain) in pairs.items()}
+    most = max(gains, key=gains.get)
+    if str(predicted) == most:
+        return ""
+    points = [f"{n}: +{100 * gain:.0f} points" for n, gain in gains.items()]
+    return f"it is {most} ({', '.join(points)})"
 
 
 RUN_READERS = dict(held=_held, gained=_gained, longer=_longer)

@@ -19,8 +19,10 @@ from ..stats import auc
 # %% ../../nbs/compare/blind.ipynb #b72f81a6
 def looks(text: str) -> dict:
     "What is seen of a text without a model: its length, how well it packs, which signs and words it has"
-    signs, words = max(1, len(text)), text.split()
+    words = text.split()
     n = max(1, len(words))
+    # of an empty text no share is known
+    signs = max(1, len(text))
     return {
         "length in signs": float(len(text)),
         "length of a word": sum(map(len, words)) / n,
@@ -66,11 +68,13 @@ class Blind(NamedTuple):
 
 def _delong(scores, member) -> float:
     "Standard deviation of an AUC, from the spread of the placements of both sets (DeLong et al. 1988)"
-    above = np.sign(scores[member][:, None] - scores[~member][None]) / 2 + 0.5
-    of_members, of_others = above.mean(1), above.mean(0)
-    variance = of_members.var(ddof=1) / len(of_members) + of_others.var(
-        ddof=1
-    ) / len(of_others)
+    gaps = scores[member][:, None] - scores[~member][None]
+    # 1 where a member lies above another text, 0.5 where both are alike
+    above = np.sign(gaps) / 2 + 0.5
+    variance = 0.0
+    for axis in (1, 0):
+        placements = above.mean(axis)
+        variance += placements.var(ddof=1) / len(placements)
     return float(variance**0.5)
 
 # %% ../../nbs/compare/blind.ipynb #10e80581
@@ -122,22 +126,18 @@ def _scores(
 
 def _differences(texts: list, never: list) -> tuple:
     "By what two sets differ most, in words: numbers of `looks`, then words that one of them has more often"
-    ours, theirs = ([looks(t) for t in some] for some in (texts, never))
-    told = []
+    ours = [looks(text) for text in texts]
+    theirs = [looks(text) for text in never]
+    member = [True] * len(ours) + [False] * len(theirs)
+    by_size = []
     for name in ours[0]:
-        a, b = (
-            np.array([seen[name] for seen in some]) for some in (ours, theirs)
-        )
-        apart = auc([*a, *b], [True] * len(a) + [False] * len(b))
-        told.append(
-            (
-                abs(apart - 0.5),
-                f"{name} ({np.median(a):.3g} and {np.median(b):.3g} in the median)",
-            )
-        )
-    told = [text for size, text in sorted(told, reverse=True) if size > 0.15][
-        :3
-    ]
+        a = np.array([seen[name] for seen in ours])
+        b = np.array([seen[name] for seen in theirs])
+        apart = abs(auc([*a, *b], member) - 0.5)
+        medians = f"{np.median(a):.3g} and {np.median(b):.3g} in the median"
+        by_size.append((apart, f"{name} ({medians})"))
+    by_size.sort(reverse=True)
+    differences = [words for apart, words in by_size if apart > 0.15][:3]
     shares = []
     for some in (texts, never):
         count = Counter()
@@ -145,17 +145,21 @@ def _differences(texts: list, never: list) -> tuple:
             words = text.split()
             count.update({*words, *map(" ".join, zip(words, words[1:]))})
         shares.append({w: n / len(some) for w, n in count.items()})
+    in_ours, in_theirs = shares
     gaps = {
-        w: shares[0].get(w, 0) - shares[1].get(w, 0)
-        for w in {*shares[0], *shares[1]}
+        word: in_ours.get(word, 0) - in_theirs.get(word, 0)
+        for word in {*in_ours, *in_theirs}
     }
-    words = sorted(gaps, key=lambda w: (-abs(gaps[w]), w))[:2]
-    told += [
-        f"{w[:30]!r} (in {shares[0].get(w, 0):.0%} and {shares[1].get(w, 0):.0%} of the texts)"
-        for w in words
-        if abs(gaps[w]) > 0.2
-    ]
-    return tuple(told[:4]) or ("the order and choice of their words",)
+    words = sorted(gaps, key=lambda word: (-abs(gaps[word]), word))
+    for word in words[:2]:
+        if abs(gaps[word]) > 0.2:
+            both = (
+                f"{in_ours.get(word, 0):.0%} and {in_theirs.get(word, 0):.0%}"
+            )
+            differences.append(f"{word[:30]!r} (in {both} of the texts)")
+    if not differences:
+        return ("the order and choice of their words",)
+    return tuple(differences[:4])
 
 
 def judged_blind(

@@ -14,42 +14,52 @@ from ..exercises import first_wrong
 # %% ../../nbs/compare/exercises.ipynb #7ea0ec61
 def auc_of(world, *measures: str, times: int = 1) -> dict:
     "How well measures, as 'loss', tell which texts of a world were shown so many times an epoch: name -> AUC"
-    s, at = scores(world), world.times == times
-    found = {
-        k: shown_auc(s[k][:, at], world.shown[:, at])["value"] for k in measures
-    }
-    return {k: round(float(auc), 2) for k, auc in found.items()}
+    by_measure = scores(world)
+    texts = world.times == times
+    shown = world.shown[:, texts]
+    aucs = {}
+    for measure in measures:
+        auc = shown_auc(by_measure[measure][:, texts], shown)
+        aucs[measure] = round(float(auc["value"]), 2)
+    return aucs
 
 
 def _order(predicted, run):
     "Do the measures stand in the predicted order, but for ties of .02?"
-    off = [
-        (a, b)
-        for a, b in zip(predicted, predicted[1:])
-        if run[a] > run[b] + 0.02
-    ]
-    if not off and set(predicted) != set(run):
+    wrong = []
+    for lower, higher in zip(predicted, predicted[1:]):
+        if run[lower] > run[higher] + 0.02:
+            wrong.append(f"{lower} has {run[lower]}, {higher} {run[higher]}")
+    if not wrong and set(predicted) != set(run):
         return "name all of them"
-    return ", ".join(f"{a} has {run[a]}, {b} {run[b]}" for a, b in off)
+    return ", ".join(wrong)
 
 
 def _both(predicted, run):
+    "AUCs of two measures by spread of the texts, which nobody predicted"
     names = dict(loss="loss", lira="LiRA")
-    return {
-        f"{names[n]} at {k:g}": (None, v[n])
-        for k, v in run.items()
-        for n in names
-    }
+    pairs = {}
+    for spread, aucs in run.items():
+        for measure, name in names.items():
+            pairs[f"{name} at {spread:g}"] = None, aucs[measure]
+    return pairs
 
 
 def _spread(predicted, run):
     "At which spreads is the loss within .05 of LiRA?"
-    enough = {k for k, v in run.items() if v["loss"] > v["lira"] - 0.05}
-    said = (
-        f"spread {k:g}: loss {v['loss']}, LiRA {v['lira']}"
-        for k, v in run.items()
-    )
-    return "" if set(predicted) == enough else "; ".join(said)
+    enough = {
+        spread
+        for spread, aucs in run.items()
+        if aucs["loss"] > aucs["lira"] - 0.05
+    }
+    if set(predicted) == enough:
+        return ""
+    lines = []
+    for spread, aucs in run.items():
+        lines.append(
+            f"spread {spread:g}: loss {aucs['loss']}, LiRA {aucs['lira']}"
+        )
+    return "; ".join(lines)
 
 
 RUN_READERS = dict(order=_order, both=_both, spread=_spread)
@@ -60,29 +70,28 @@ RUN_READERS["aucs"] = lambda predicted, run: {
 # %% ../../nbs/compare/exercises.ipynb #d2e5ff61
 def _counterfactual(f):
     "Three models, two texts, worked out by hand"
-    who = np.array([[1, 0], [0, 0], [0, 1]], bool)
-    got = f(np.array([[1.0, 4], [2, 4], [4, 1]]), who)
-    what = "three models, two texts (is the model itself among the others somewhere?)"
-    return first_wrong([(what, got, [[2, 0], [2, 0], [-2, 3]])])
+    shown = np.array([[1, 0], [0, 0], [0, 1]], bool)
+    losses = np.array([[1.0, 4], [2, 4], [4, 1]])
+    answer = f(losses, shown)
+    case = "three models, two texts (is the model itself among the others somewhere?)"
+    return first_wrong([(case, answer, [[2, 0], [2, 0], [-2, 3]])])
 
 
 def _found(f):
     "A hundred others, and members at, above and below them"
-    others = np.arange(100.0)
-    zero = (
-        "98.5 and 99.5 above 0 to 99 at a rate of zero",
-        f(np.array([98.5, 99.5]), others, 0.0),
-    )
-    some = (
-        "94.5, 94 and 200 above 0 to 99 at 5 %",
-        f(np.array([94.5, 94, 200]), others, 0.05),
-    )
+    hundred = np.arange(100.0)
+    ten = np.arange(10.0)
+    at_zero = f(np.array([98.5, 99.5]), hundred, 0.0)
+    at_five = f(np.array([94.5, 94, 200]), hundred, 0.05)
     # of ten others none may lie above the threshold
-    few = (
-        "8.7 and 9.5 above 0 to 9 at 5 %",
-        f(np.array([8.7, 9.5]), np.arange(10.0), 0.05),
+    of_ten = f(np.array([8.7, 9.5]), ten, 0.05)
+    return first_wrong(
+        [
+            ("98.5 and 99.5 above 0 to 99 at a rate of zero", at_zero, 1 / 2),
+            ("94.5, 94 and 200 above 0 to 99 at 5 %", at_five, 2 / 3),
+            ("8.7 and 9.5 above 0 to 9 at 5 %", of_ten, 1 / 2),
+        ]
     )
-    return first_wrong([(*zero, 1 / 2), (*some, 2 / 3), (*few, 1 / 2)])
 
 
 CHECKS = dict(counterfactual=_counterfactual, found=_found)

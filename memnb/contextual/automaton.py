@@ -71,8 +71,16 @@ def _machine_of(g: Grammar, most: int) -> tuple[list, int]:
 
 # %% ../../nbs/contextual/automaton.ipynb #1ce32f75
 @patch
-def machine(self: Grammar, most: int = 5000) -> tuple[list, int, bool]:
-    "Arcs of at most so many states, none where they were not worked out; the last state; and whether these are all"
+def machine(
+    self: Grammar,
+    most: int = 5000,
+) -> tuple[list, int, bool]:
+    """The machine that writes a language: arcs of its states, the last state, and whether these are all
+
+    Args:
+        self: the grammar
+        most: states that are worked out; the others have no arcs
+    """
     made = self.__dict__.setdefault("_machines", {})
     if most not in made:
         arcs, last = _machine_of(self, most)

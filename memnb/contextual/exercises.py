@@ -13,25 +13,31 @@ from ..exercises import first_wrong
 
 # %% ../../nbs/contextual/exercises.ipynb #c32e5f56
 def _recollected(predicted, run):
-    found = {
-        tau: int(r.start_recollection.notna().sum()) for tau, r in run.items()
-    }
-    return {f"tau {tau:g}": (predicted[tau], k) for tau, k in found.items()}
+    "Strings that are memorized by recollection, by threshold: predicted and counted"
+    pairs = {}
+    for tau, starts in run.items():
+        count = int(starts.start_recollection.notna().sum())
+        pairs[f"tau {tau:g}"] = predicted[tau], count
+    return pairs
 
 
 def _begun(predicted, run):
-    return {
-        k: (None, float(run[f"start_{k}"].median()))
-        for k in ("counterfactual", "contextual")
-    }
+    "The median start by two measures, which nobody predicted"
+    pairs = {}
+    for measure in ("counterfactual", "contextual"):
+        start = run[f"start_{measure}"].median()
+        pairs[measure] = None, float(start)
+    return pairs
 
 
 def _first(predicted, run):
     "Which measure says first that a string is memorized?"
     gap = (run.start_contextual - run.start_counterfactual).dropna()
-    found = "contextual" if (gap < 0).any() else "counterfactual"
-    later = f"the other starts {gap.abs().median():.2g} epochs later (median)"
-    return "" if predicted == found else f"it is {found}: {later}"
+    first = "contextual" if (gap < 0).any() else "counterfactual"
+    if predicted == first:
+        return ""
+    later = f"{gap.abs().median():.2g} epochs later (median)"
+    return f"it is {first}: the other starts {later}"
 
 
 RUN_READERS = dict(recollected=_recollected, begun=_begun, first=_first)

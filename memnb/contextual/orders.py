@@ -27,7 +27,13 @@ def earlier(
     b: list,
     margin: float = 0.0,
 ) -> np.ndarray:
-    "Which of two strings starts first, by replicate (NaN: never): 1 (a), -1 (b), 0 (no order within `margin` epochs)"
+    """Which of two strings starts first, by replicate: 1 (a), -1 (b), 0 (no order)
+
+    Args:
+        a: starts of the one, a replicate each; NaN: never
+        b: starts of the other
+        margin: epochs by which a start must be earlier to count
+    """
     return kendall(np.transpose([a, b]), margin).astype(int)
 
 
@@ -37,9 +43,15 @@ def mean_of(
     most: float,
     level: float = 0.95,
 ) -> tuple:
-    """Mean and t interval of numbers between `least` and `most`, one a replicate: (mean, low, high).
+    """Mean and t interval of bounded numbers: (mean, low, high).
 
     Where all replicates say the same, as many as may differ unseen (Clopper-Pearson) do.
+
+    Args:
+        k: numbers, one a replicate
+        least: the smallest that there can be
+        most: the largest
+        level: of the interval
     """
     mean, low, high = stats.mean_ci(k, level)
     if len(k) > 1 and np.std(k) > 1e-12:
@@ -103,7 +115,12 @@ def orders(
 ) -> pd.DataFrame:
     """Mean of Kendall's correlation by measure, for strings in training and controls, and recollection minus contextual.
 
-    Of rows of `onsets`, starts that differ by `margin` epochs or more; group, measure, who, value, low, high, n
+    A row a group and measure: group, measure, who, value, low, high, n.
+
+    Args:
+        rows: of `onsets`
+        level: of the interval
+        margin: epochs by which a start must be earlier to count
     """
     lines = []
     for key, group in rows.groupby(OF_GROUP, sort=False):
@@ -170,7 +187,11 @@ def _kappas(tables: np.ndarray) -> np.ndarray:
     "Cohen's kappa of tables of agreement (..., k, k), NaN where both give one answer to everything"
     n = tables.sum((-1, -2))
     agreed = np.trace(tables, axis1=-2, axis2=-1) / n
-    by_chance = (tables.sum(-1) * tables.sum(-2)).sum(-1) / n**2
+    first = tables.sum(-1)
+    second = tables.sum(-2)
+    # two judges with these shares of answers who know nothing of each other
+    by_chance = (first * second).sum(-1) / n**2
+    # (p - p_chance) / (1 - p_chance), Cohen 1960
     with np.errstate(invalid="ignore", divide="ignore"):
         return (agreed - by_chance) / (1 - by_chance)
 
@@ -232,10 +253,14 @@ def _bootstrap(tables: np.ndarray, draws: int = 2000) -> tuple[float, float]:
 
 
 def near_decisions(rows: pd.DataFrame, margin: float = 0.0) -> dict:
-    """What the approximation decides beside retraining, of rows of `onsets`.
+    """What the approximation decides beside retraining.
 
     n (strings), replicates, pairs, kappa, low, high (95 %, bootstrap over replicates), and `again`, the kappa of a
     second retraining
+
+    Args:
+        rows: of `onsets`
+        margin: epochs by which a start must be earlier to count
     """
     known = rows[rows.near_error.notna()]
     if not len(known):
