@@ -164,9 +164,9 @@ def runs_dir(name: str, out: Path = None) -> Path:
     if mark.is_file() and mark.read_text(encoding="utf-8").strip() != _mark(
         file, folder
     ):
-        how = "give this profile another name, or another folder with --out"
+        cure = "give this profile another name, or another folder with --out"
         raise ValueError(
-            f"{relative_path(folder)} holds the runs of another {file.name}: {how}"
+            f"{relative_path(folder)} holds the runs of another {file.name}: {cure}"
         )
     return folder
 
@@ -189,8 +189,8 @@ def runs_of(
                 f"{relative_path(run.out)} is a folder: move it away"
             )
         if is_foreign_notebook(run.out):
-            what = "is a notebook that no run has written: move it away, or name another --out"
-            raise ValueError(f"{relative_path(run.out)} {what}")
+            fault = "is a notebook that no run has written: move it away, or name another --out"
+            raise ValueError(f"{relative_path(run.out)} {fault}")
     return runs
 
 
@@ -206,8 +206,8 @@ def _need_write(runs):
                 p for p in (place, *place.absolute().parents) if p.exists()
             )
             if not os.access(nearest, os.W_OK):
-                what = "cannot be written, and the run needs it"
-                raise ValueError(f"{relative_path(nearest)} {what}")
+                fault = "cannot be written, and the run needs it"
+                raise ValueError(f"{relative_path(nearest)} {fault}")
 
 
 def batch(
@@ -238,9 +238,9 @@ def batch(
     Returns:
         of `Run`, in the order of the profile; after Ctrl-C those that had begun
     """
-    for what, number in dict(timeout=timeout, workers=workers).items():
+    for option, number in dict(timeout=timeout, workers=workers).items():
         if number is not None and number < 1:
-            raise ValueError(f"{what}: at least 1, not {number}")
+            raise ValueError(f"{option}: at least 1, not {number}")
     env = kernel_env(max(1, cores() // workers))
     if fresh:
         env["MEMNB_FRESH"] = datetime.now(UTC).isoformat(timespec="seconds")
@@ -298,23 +298,23 @@ def _alive(folder):
 
 def _state(run, last):
     "(state, remark) of a run, seen from outside: a lock that is held is a run in progress"
-    what = last.get("what")
+    event = last.get("what")
     if finished(run):
         return "done", ""
     if _is_locked(run.lock):
-        if what != "cell":
+        if event != "cell":
             return "running", "starting"
         return (
             "running",
             f"cell {last.get('cell')}/{last.get('of')}  {last.get('section')}",
         )
-    if what == "failed":
+    if event == "failed":
         return (
             "failed",
             f"{last.get('error')}; see {relative_path(run.partial)}",
         )
-    if what == "stopped" or run.partial.exists():
-        state = "stopped" if what == "stopped" else "broken off"
+    if event == "stopped" or run.partial.exists():
+        state = "stopped" if event == "stopped" else "broken off"
         return state, "the same command goes on from here"
     return "to do", what_changed(run)
 
@@ -332,8 +332,8 @@ def _end_of(folder, run, event):
     "How a run of a folder ended, as 'done', by its last event and its lock"
     if _is_locked(folder / ".locks" / f"{run}.lock"):
         return "running"
-    what = str(event.get("what"))
-    return "broken off" if what in ("started", "cell") else what
+    kind = str(event.get("what"))
+    return "broken off" if kind in ("started", "cell") else kind
 
 
 def batches(out: Path = None) -> list:
@@ -361,7 +361,7 @@ def left_over(name: str) -> str:
     left = []
     for paper in dict.fromkeys(run.notebook for run in runs):
         # a long name is cut there
-        known = tuple(
+        names = tuple(
             f"{run.results_name}."[:120]
             for run in runs
             if run.notebook == paper
@@ -374,7 +374,7 @@ def left_over(name: str) -> str:
         left += [
             f"{paper}/{file.stem}"
             for file in files
-            if not file.name.startswith(known)
+            if not file.name.startswith(names)
         ]
     return ", ".join(left)
 
@@ -405,16 +405,17 @@ def estimates(
 
     What a finished run would cost is not asked, which may take long.
     """
-    rows, unknown = [], {}
+    rows = []
+    unknown = {}
     for run in runs_of(name, only, params, out):
         is_done = finished(run)
         cost, why = (dict.fromkeys(COSTS), "") if is_done else _cost(run)
         if why:
             unknown.setdefault(why, []).append(run.name)
-        known = seconds_known(run)
+        seconds = seconds_known(run)
         # kept answers make it a short one
-        if known and not (cost["cached"] and not cost["calls"]):
-            cost["seconds"] = known
+        if seconds and not (cost["cached"] and not cost["calls"]):
+            cost["seconds"] = seconds
         rows.append(
             dict(notebook=run.notebook, parameters=run.parameters, done=is_done)
             | cost

@@ -47,8 +47,8 @@ def _served(words):
             if kind in (int, float) and given[name] < least:
                 raise ValueError
         except (KeyError, TypeError, ValueError):
-            how = f"NAME=VALUE, as concurrency=8 or body='{{...}}', of {', '.join(defaults)}"
-            raise ValueError(f"--server takes {how}, not '{word}'") from None
+            form = f"NAME=VALUE, as concurrency=8 or body='{{...}}', of {', '.join(defaults)}"
+            raise ValueError(f"--server takes {form}, not '{word}'") from None
     if url := given.pop("url", ""):
         _place(url)
         os.environ["OPENAI_BASE_URL"] = url
@@ -191,10 +191,10 @@ def _only_shipped_rows():
     import shutil
     import subprocess
 
-    own = data_dir() / "papers"
+    papers = data_dir() / "papers"
     top = checkout()
-    if not top or own.resolve() != (top / "data/papers").resolve():
-        return not any(own.glob("*/measured/*"))
+    if not top or papers.resolve() != (top / "data/papers").resolve():
+        return not any(papers.glob("*/measured/*"))
     if not shutil.which("git"):
         return False
     # with what .gitignore leaves out: a run's own tables may be among it
@@ -740,14 +740,14 @@ def _mistake(error):
     "What is wrong with a line, in one sentence"
     words = " ".join(str(error).split())
     name = getattr(getattr(error, "argument", None), "name", "")
-    if found := re.search(r"unable to convert (\S+) into (\w+)", words):
-        return f"{name}: invalid {found[2]} value: {found[1]}"
-    if found := re.search(r"requires (\d+) (?:positional )?arguments", words):
-        return f"{name}: expected {found[1]} arguments"
-    if found := re.match(
+    if match := re.search(r"unable to convert (\S+) into (\w+)", words):
+        return f"{name}: invalid {match[2]} value: {match[1]}"
+    if match := re.search(r"requires (\d+) (?:positional )?arguments", words):
+        return f"{name}: expected {match[1]} arguments"
+    if match := re.match(
         r"Unknown option: (.*)|Unused Tokens: \[(.*)\]", words
     ):
-        return f"unrecognized arguments: {found[1] or found[2]}"
+        return f"unrecognized arguments: {match[1] or match[2]}"
     return words
 
 

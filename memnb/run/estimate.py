@@ -23,8 +23,8 @@ def costs(word: str, params: dict) -> dict:
     one = paper(word)
     if not one:
         return dict.fromkeys(COSTS)
-    known = get_type_hints(one.measure)["sizes"].model_fields
-    sizes = one.sizes({k: v for k, v in params.items() if k in known})
+    fields = get_type_hints(one.measure)["sizes"].model_fields
+    sizes = one.sizes({k: v for k, v in params.items() if k in fields})
     return lm.cost(
         lambda: one.measure(params["model"], sizes, seed=params.get("seed", 0))
     )
@@ -37,9 +37,11 @@ def core_speed() -> float:
     By products of small matrices, for which a library takes one thread, in processor time: what others do on the
     machine counts little. The best of many tries.
     """
-    size, times = 64, 50
+    size = 64
+    times = 50
     a = np.ones((size, size), "float32")
-    least, until = np.inf, time.perf_counter() + 0.5
+    least = np.inf
+    until = time.perf_counter() + 0.5
     while time.perf_counter() < until:
         begin = time.thread_time()
         for _ in range(times):

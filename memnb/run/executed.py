@@ -360,10 +360,10 @@ def _unfinished(runs, nbs, clean):
         for event in redact_notebook(last_events(log.parent), clean).values():
             event = dict(profile=clean(profile)) | event
             # a failure is told also of a run that was done again; its other events are late
-            what = event.get("what")
-            has_ended = what in ("failed", "stopped")
+            kind = event.get("what")
+            has_ended = kind in ("failed", "stopped")
             is_done = (event["profile"], event["run"]) in done
-            if what != "done" and (has_ended or not is_done):
+            if kind != "done" and (has_ended or not is_done):
                 lost.append(event)
     logged = {(event["profile"], event["run"]) for event in lost}
     for nb in nbs:

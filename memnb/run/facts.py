@@ -95,8 +95,10 @@ def facts(word: str) -> dict:
     ValueError names one that fails."""
     file = paper_file(word, "facts.yaml")
     if not file.exists():
-        own = paper(word) if word in notebooks() else None
-        return own.facts(results.measured(word)) if own and own.facts else {}
+        of_paper = paper(word) if word in notebooks() else None
+        if not of_paper or not of_paper.facts:
+            return {}
+        return of_paper.facts(results.measured(word))
     measured = results.measured(word)
     tables = dict(
         np=np,
@@ -114,27 +116,27 @@ def facts(word: str) -> dict:
     # columns that a pivoted table has by its values
     columns |= {str(name) for name in tables["printed"].what}
     columns = {name for name in columns if _is_only_a_column(name)}
-    found = {}
+    values = {}
     for name, line in (
         yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     ).items():
         try:
-            found[name] = _value(str(line), tables | found, columns)
+            values[name] = _value(str(line), tables | values, columns)
         except Exception as error:
             raise ValueError(
                 f"fact {word}.{name} cannot be computed: {error!r}"
             ) from error
-    return found
+    return values
 
 
 def stands(printed: str, word: str, name: str) -> str:
     "What should stand where `printed` stands: the same, where it is true to the digits that it has"
-    known = facts(word)
-    if name not in known:
+    values = facts(word)
+    if name not in values:
         raise ValueError(
-            f"no fact {name!r} in facts.yaml of {word}{did_you_mean(name, known)}"
+            f"no fact {name!r} in facts.yaml of {word}{did_you_mean(name, values)}"
         )
-    value = known[name]
+    value = values[name]
     if isinstance(value, (bool, np.bool_)):
         return printed if value else f"NOT-TRUE-{printed}"
     if isinstance(value, str):
@@ -178,12 +180,12 @@ def prose(top: Path) -> list:
 
 def check(files: list, write: bool = False) -> dict:
     "File -> its sentences whose digits differ from the rows; with `write` the digits are put right"
-    found = {}
+    errors = {}
     for file in files:
         right, wrong = checked(file.read_text(encoding="utf-8"))
         if wrong:
-            found[file] = wrong
+            errors[file] = wrong
         if wrong and write:
             with replacing(file) as part:
                 part.write_text(right, encoding="utf-8")
-    return found
+    return errors

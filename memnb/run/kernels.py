@@ -26,7 +26,8 @@ MOST_OUTPUT = 10 * 10**6
 # characters of a line of a traceback
 LONGEST_LINE = 10_000
 # seconds that a machine with a hundred busy processes takes to start a kernel, and to hand over a message
-START_TIMEOUT, MESSAGE_TIMEOUT = 120, 60
+START_TIMEOUT = 120
+MESSAGE_TIMEOUT = 60
 
 
 def kernel_env(threads: int) -> dict:
@@ -95,7 +96,8 @@ def _limit_output(relay):
             return super().execute_cell(cell, cell_index, **options)
 
         def process_message(self, msg, cell, cell_index):
-            kind, content = msg["msg_type"], msg["content"]
+            kind = msg["msg_type"]
+            content = msg["content"]
             if kind == "clear_output":
                 self.taken = 0
             elif kind == "error":
@@ -121,18 +123,19 @@ def _limit_output(relay):
             return None
 
         def tell_cut(self, cell):
-            what = f"more than {MOST_OUTPUT // 10**6} MB of output of a cell: the rest is left out"
+            notice = f"more than {MOST_OUTPUT // 10**6} MB of output of a cell: the rest is left out"
             cell.outputs.append(
-                new_output("stream", name="stderr", text=f"memnb: {what}\n")
+                new_output("stream", name="stderr", text=f"memnb: {notice}\n")
             )
-            relay.say(what)
+            relay.say(notice)
 
     engines.PapermillNotebookClient = Client
 
 
 def _sections(nb):
     "The heading above each code cell that has code: id of the cell -> text"
-    section, sections = "", {}
+    section = ""
+    sections = {}
     for cell in nb.cells:
         if cell.cell_type == "markdown" and cell.source.startswith("#"):
             section = cell.source.splitlines()[0].lstrip("# ")

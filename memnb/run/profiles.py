@@ -48,9 +48,9 @@ class _Loader(yaml.SafeLoader):
     def construct_number(self, node):
         # YAML 1.1 takes 010 for 8 and 1:30 for 90
         if re.fullmatch(r"[-+]?0[\d_]+|.*:.*", node.value):
-            how = f"{node.value} could mean several numbers: write it in decimal, or in quotes as text"
+            cure = f"{node.value} could mean several numbers: write it in decimal, or in quotes as text"
             raise yaml.constructor.ConstructorError(
-                None, None, how, node.start_mark
+                None, None, cure, node.start_mark
             )
         if node.tag.endswith("int"):
             return self.construct_yaml_int(node)
@@ -135,8 +135,8 @@ def cast(value, kind: str):
             given, strict=not isinstance(given, str)
         )
     except ValueError:
-        what = f"{short(value)} ({type(value).__name__})"
-        raise ValueError(f"must be {kind}, got {what}") from None
+        quoted = f"{short(value)} ({type(value).__name__})"
+        raise ValueError(f"must be {kind}, got {quoted}") from None
 
 
 def _need_plain_defaults(nb, known):
@@ -145,25 +145,25 @@ def _need_plain_defaults(nb, known):
         try:
             json.dumps(parameter.default)
         except (TypeError, ValueError):
-            what = f"the default of parameter '{name}' must be a plain value"
+            rule = f"the default of parameter '{name}' must be a plain value"
             raise ValueError(
-                f"{nb.name}: {what}, not {parameter.default!r}"
+                f"{nb.name}: {rule}, not {parameter.default!r}"
             ) from None
 
 
 def check(nb, params: dict) -> dict:
     "Parameters as a notebook takes them, by name and type; ValueError names what is wrong"
     nb = find(nb)
-    known = parameters(nb)
-    _need_plain_defaults(nb, known)
+    parameters_here = parameters(nb)
+    _need_plain_defaults(nb, parameters_here)
     values = {}
     for name, value in params.items():
-        if name not in known:
+        if name not in parameters_here:
             raise ValueError(
-                f"{nb.stem} has no parameter '{name}'{did_you_mean(name, known)}"
+                f"{nb.stem} has no parameter '{name}'{did_you_mean(name, parameters_here)}"
             )
         try:
-            values[name] = cast(value, known[name].type)
+            values[name] = cast(value, parameters_here[name].type)
         except ValueError as error:
             raise ValueError(f"{nb.stem}: parameter '{name}' {error}") from None
     return values
@@ -267,17 +267,17 @@ class Entry(BaseModel, extra="forbid"):
 
 def profile_file(name: str) -> Path:
     "File of a profile, by its word, as 'laptop', or a path; ValueError when there is none"
-    known = {f.stem: f for f in sorted(share_dir("profiles").glob("*.yaml"))}
-    path = known.get(str(name), Path(name))
+    shipped = {f.stem: f for f in sorted(share_dir("profiles").glob("*.yaml"))}
+    path = shipped.get(str(name), Path(name))
     if path.suffix not in (".yaml", ".yml"):
         raise ValueError(
-            f"no profile '{name}'{did_you_mean(name, known)}, or a YAML file"
+            f"no profile '{name}'{did_you_mean(name, shipped)}, or a YAML file"
         )
     if not path.is_file():
         raise ValueError(f"no profile file {name}")
-    if path.stem in known and path.resolve() != known[path.stem].resolve():
-        what = f"'{path.stem}' is a profile of memnb, give yours another name"
-        raise ValueError(f"{path.name}: {what}")
+    if path.stem in shipped and path.resolve() != shipped[path.stem].resolve():
+        fault = f"'{path.stem}' is a profile of memnb, give yours another name"
+        raise ValueError(f"{path.name}: {fault}")
     return path
 
 
@@ -347,9 +347,9 @@ def _may_confirm(run: Run) -> None:
     "ValueError unless a run of the profile `confirm` has a fresh seed, and rules that were registered before"
     seed = run.parameters.get("seed", 0)
     if seed < FIRST_CONFIRMING_SEED:
-        how = f"a seed of {FIRST_CONFIRMING_SEED} or more, which no earlier run has"
+        need = f"a seed of {FIRST_CONFIRMING_SEED} or more, which no earlier run has"
         raise ValueError(
-            f"{run.where}: a confirmatory run needs {how}, not {seed}"
+            f"{run.where}: a confirmatory run needs {need}, not {seed}"
         )
     try:
         registered_rules(run.notebook)
@@ -360,21 +360,21 @@ def _may_confirm(run: Run) -> None:
 def _with_values(run: Run, word: str, params: dict) -> Run:
     "A run of a profile with its own parameters checked, and those that replace them"
     try:
-        known = parameters(run.notebook)
-        own = dict(profile=word) if "profile" in known else {}
-        own |= check(run.notebook, run.parameters)
+        declared = parameters(run.notebook)
+        values = dict(profile=word) if "profile" in declared else {}
+        values |= check(run.notebook, run.parameters)
     except ValueError as error:
         raise ValueError(f"{run.where}: {error}") from None
     new = check(
         run.notebook,
-        {name: value for name, value in params.items() if name in known},
+        {name: value for name, value in params.items() if name in declared},
     )
     replaced = tuple(
         name
         for name, value in new.items()
-        if value != own.get(name, known[name].default)
+        if value != values.get(name, declared[name].default)
     )
-    return Run(run.notebook, own | new, run.grid, run.where, word, replaced)
+    return Run(run.notebook, values | new, run.grid, run.where, word, replaced)
 
 
 def select(name: str, only: tuple = (), params: dict = None) -> list:
@@ -390,12 +390,13 @@ def select(name: str, only: tuple = (), params: dict = None) -> list:
             raise ValueError(
                 f"profile '{word}' has no run of '{paper}'. It has: {has}"
             )
-    selected, known = {}, {}
+    selected = {}
+    declared = {}
     for given in runs:
         if only and given.notebook not in only:
             continue
         run = _with_values(given, word, params)
-        known |= parameters(run.notebook)
+        declared |= parameters(run.notebook)
         if word == CONFIRM:
             _may_confirm(run)
         # one file, where a system knows no capitals
@@ -406,7 +407,7 @@ def select(name: str, only: tuple = (), params: dict = None) -> list:
                 f"{run.where}: {both}: put what differs under 'grid: {{seed: [1]}}'"
             )
     for parameter in params:
-        if parameter not in known:
-            what = f"no notebook here has a parameter '{parameter}'"
-            raise ValueError(f"{what}{did_you_mean(parameter, known)}")
+        if parameter not in declared:
+            fault = f"no notebook here has a parameter '{parameter}'"
+            raise ValueError(f"{fault}{did_you_mean(parameter, declared)}")
     return list(selected.values())

@@ -17,22 +17,22 @@ def _known_folders():
     import tempfile
     from sysconfig import get_path
 
-    known = {tempfile.gettempdir(): "tmp"}
+    folders = {tempfile.gettempdir(): "tmp"}
     with suppress(
         RuntimeError, OSError
     ):  # nobody's home, or one in which no cache can be made
-        known |= {Path.home(): "~", cache_dir(): "cache"}
-    known |= {
+        folders |= {Path.home(): "~", cache_dir(): "cache"}
+    folders |= {
         sys.prefix: "env",
         get_path("stdlib"): "python",
         get_path("purelib"): "site-packages",
     }
     with suppress(FileNotFoundError):  # the working folder was removed
-        known |= {Path.cwd(): ".", root(): ".", checkout() or root(): "."}
-    known |= {os.environ[k]: k for k in FOLDERS if os.environ.get(k)}
+        folders |= {Path.cwd(): ".", root(): ".", checkout() or root(): "."}
+    folders |= {os.environ[k]: k for k in FOLDERS if os.environ.get(k)}
     both = {
         f(p): w
-        for p, w in known.items()
+        for p, w in folders.items()
         for f in (os.path.abspath, os.path.realpath)
     }
     return sorted(
@@ -68,15 +68,15 @@ def _secrets():
     "What the environment keeps secret: value -> name of its variable"
     from urllib.parse import quote, unquote
 
-    found = {}
+    secrets = {}
     for k, v in os.environ.items():
         if SECRET.search(k) and len(v) >= 8:
-            found |= {v: k, quote(v, safe=""): k}
+            secrets |= {v: k, quote(v, safe=""): k}
         for login in LOGIN.findall(v):  # the password of an address
             word = login[3:-1].partition(":")[2]
             if len(word) >= 6:
-                found |= {word: k, unquote(word): k}
-    return found
+                secrets |= {word: k, unquote(word): k}
+    return secrets
 
 
 def _host_patterns(host):
@@ -84,7 +84,8 @@ def _host_patterns(host):
     for name in sorted(
         {host, host.partition(".")[0]} - {"localhost"}, key=len, reverse=True
     ):
-        word, telling = re.escape(name), re.search(r"[\d.-]", name)
+        word = re.escape(name)
+        telling = re.search(r"[\d.-]", name)
         if telling and len(name) > 3:
             yield rf"(?<![\w-]){word}(?![\w-])"
         elif not telling and len(name) > 2:  # a word: only in addresses

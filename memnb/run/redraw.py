@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def figures_of(word: str) -> dict:
     "Figures that a paper, given by its word, can draw, ours behind: name, as 'fig2' or 'x_tau' -> function of (rows, reported)"
     find(word)
-    known = getattr(paper(word), "figures", {})
-    found = {k.removeprefix("fig_"): f for k, f in known.items()}
+    functions = getattr(paper(word), "figures", {})
+    figures = {k.removeprefix("fig_"): f for k, f in functions.items()}
     return dict(
         sorted(
-            found.items(),
+            figures.items(),
             key=lambda kv: (kv[0].startswith("x_"), len(kv[0]), kv[0]),
         )
     )
@@ -57,34 +57,35 @@ def figure_or_table(
     `every` are all rows of the paper, by default those that were measured. A matplotlib Figure comes back,
     or a DataFrame where the paper's figure is a table. Raises ValueError for what is not known.
     """
-    known, chosen = figures_of(word), {}
+    figures = figures_of(word)
+    chosen = {}
     every = measured(word) if every is None else every
-    fun = known.get(str(name).removeprefix("fig_")) or known.get(f"x_{name}")
+    fun = figures.get(str(name).removeprefix("fig_")) or figures.get(
+        f"x_{name}"
+    )
     if not fun:
         raise ValueError(
-            f"{word} has no figure '{name}'{did_you_mean(name, known)}"
+            f"{word} has no figure '{name}'{did_you_mean(name, figures)}"
         )
     takes = signature(fun).parameters
-    own = {
+    defaults = {
         k: p.default for k, p in list(takes.items())[2:]
     }  # behind the rows and what is reported
-    if signature(fun).empty in own.values():
+    if signature(fun).empty in defaults.values():
         raise ValueError(f"{word} {name} is not drawn from the tables alone")
     for text in settings:
         key, equals, value = text.partition("=")
-        if not equals or key not in own:
-            how = (
-                f"settings are NAME=VALUE, not '{text}'{did_you_mean(key, own)}"
-            )
-            raise ValueError(f"{word} {name}: {how}")
+        if not equals or key not in defaults:
+            form = f"settings are NAME=VALUE, not '{text}'{did_you_mean(key, defaults)}"
+            raise ValueError(f"{word} {name}: {form}")
         chosen[key] = read_yaml(value)
-    for what, given, there in (
+    for column, given, values in (
         ("model", model, every.model),
         ("profile", profile, every.profile),
     ):
-        if given and given not in (there := there.unique().tolist()):
+        if given and given not in (values := values.unique().tolist()):
             raise ValueError(
-                f"no rows of the {what} '{given}'{did_you_mean(given, there)}"
+                f"no rows of the {column} '{given}'{did_you_mean(given, values)}"
             )
     rows = every[every.model == model] if model else every
     drawn = (paper(word).chosen or runs)(rows, profile=profile)

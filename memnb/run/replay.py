@@ -37,11 +37,11 @@ def _need_intact(folder: Path, name: str, origin: dict) -> None:
         )
     # of planted:news@6c2a+smollm2@fb2f/float32
     word = origin["model"].partition("@")[0]
-    here = ident_here(word)
-    if here != origin["model"]:
-        what = f"{name} has the answers of {origin['model']}, but the model here is {here}"
+    model = ident_here(word)
+    if model != origin["model"]:
+        fault = f"{name} has the answers of {origin['model']}, but the model here is {model}"
         why = "its files differ, and so may its answers; nothing was taken in"
-        raise ValueError(f"{what}: {why}")
+        raise ValueError(f"{fault}: {why}")
 
 
 def take_in(store: Store, folder: Path = None) -> list:
@@ -50,11 +50,11 @@ def take_in(store: Store, folder: Path = None) -> list:
     A dict a file: file, model, code, answers, new.
     """
     folder = Path(folder or share_dir("answers"))
-    known = origins(folder)
-    for name, origin in known.items():
+    shipped = origins(folder)
+    for name, origin in shipped.items():
         _need_intact(folder, name, origin)
     taken = []
-    for name, origin in known.items():
+    for name, origin in shipped.items():
         before = len(store)
         answers = store.load(folder / name)
         row = dict(file=name, model=origin["model"], code=origin["code"])

@@ -154,8 +154,8 @@ def runs_found(runs: Path = None) -> Path:
     require("mistune", "report")
     runs = Path(runs or root() / "runs")
     if not any(run_files(runs, name) for name in ("*.ipynb", "batch.jsonl")):
-        how = "make some with `memnb run smoke`, or name their folder, as in `memnb report runs`"
-        raise ValueError(f"no executed notebooks in {runs}: {how}")
+        cure = "make some with `memnb run smoke`, or name their folder, as in `memnb report runs`"
+        raise ValueError(f"no executed notebooks in {runs}: {cure}")
     return runs
 
 

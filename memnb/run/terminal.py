@@ -50,9 +50,9 @@ def _wrapped(line, indent):
     room = shutil.get_terminal_size().columns - indent
     if not sys.stdout.isatty() or room < 20 or len(line) <= indent + room:
         return line
-    first, *more = textwrap.wrap(line[indent:], room) or [""]
+    first, *others = textwrap.wrap(line[indent:], room) or [""]
     return "\n".join(
-        [line[:indent] + first, *(" " * indent + text for text in more)]
+        [line[:indent] + first, *(" " * indent + text for text in others)]
     )
 
 
@@ -103,7 +103,8 @@ def tell(folder: Path, event: dict):
 def events(folder: Path, start: int = 0) -> tuple:
     "Events of the log of a folder from a byte on, and where they end; what a kill or a full disk has torn is passed over"
     log = Path(folder) / "batch.jsonl"
-    read, end = [], start
+    read = []
+    end = start
     if not log.is_file():
         return read, end
     with open(log, "rb") as file:
@@ -136,14 +137,15 @@ class _Bars:
         self.tasks = {}  # name of a run -> its bar
 
     def show(self, event):
-        run, what = event["run"], event.get("what")
-        if what == "says":
+        run = event["run"]
+        kind = event.get("what")
+        if kind == "says":
             say(f"{run}: {event['text']}")
-        elif what == "started":
+        elif kind == "started":
             self.tasks[run] = self.live.add_task(
                 run, section="starting", total=None
             )
-        elif run in self.tasks and what == "cell":
+        elif run in self.tasks and kind == "cell":
             self.live.update(
                 self.tasks[run],
                 section=event["section"],
