@@ -1,6 +1,9 @@
 "Expected numbers at the boundary, asymmetric on purpose: a turned sign, a wrong n or a missing term is another number."
 
+import inspect
 import math
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +13,205 @@ from scipy import stats as st
 from memnb import claims, stats
 
 NAN = math.nan
+
+
+# --- stats ---
+
+# an interval of a normal estimate has arms of Z errors
+Z = 1.959964
+
+
+def test_shares_have_their_exact_intervals():
+    # binom.test of R, (3, 10) and (7, 12)
+    assert stats.binom_ci(3, 10) == pytest.approx(
+        (0.066740, 0.652453), abs=1e-6
+    )
+    at_90 = st.binomtest(7, 12).proportion_ci(0.9)[:]
+    assert stats.binom_ci(7, 12, 0.9) == pytest.approx(at_90)
+    # none and all: one end is closed, the other (tail)^(1/n)
+    assert stats.binom_ci(0, 10) == pytest.approx((0, 1 - 0.025**0.1))
+    assert stats.binom_ci(12, 12) == pytest.approx((0.025 ** (1 / 12), 1))
+    assert stats.binom_ci(0, 0) == (0, 1)
+
+
+def test_means_have_the_intervals_of_student():
+    # variance 38 / 3 of four numbers, three degrees of freedom
+    half = 3.182446 * (38 / 3) ** 0.5 / 2
+    assert stats.mean_ci([1, 2, 4, 9, NAN]) == pytest.approx(
+        (4, 4 - half, 4 + half), abs=1e-5
+    )
+    lone = stats.mean_ci([7])
+    assert lone.value == 7 and math.isnan(lone.low) and math.isnan(lone.high)
+    two = stats.mean_ci([3, 7])
+    assert two == pytest.approx((5, 5 - 2 * 12.706205, 5 + 2 * 12.706205))
+
+
+def test_bootstrap_means_are_percentiles():
+    # a resample of five has Binomial(5, .2) tens: none in 33 %, two at most in 94.2 %, three in 99.3 %
+    assert stats.boot_ci([0, 0, 0, 0, 10]) == (2, 0, 6)
+
+
+def test_cases_of_one_unit_count_less():
+    yes = [1, 1, 1, 1, 0, 0, 0, 0, 1, 1]
+    units = list("aaabbbccdd")
+    # residuals of share .6, summed in each unit: 1.2, -.8, -1.2, .8
+    variance = (1.44 + 0.64 + 1.44 + 0.64) * 4 / 3 / 10**2
+    independent = 0.6 * 0.4 / variance
+    assert stats.cluster_ci(yes, units) == pytest.approx(
+        stats.binom_ci(0.6 * independent, independent)
+    )
+    # all agree: each unit counts once; one unit says nothing
+    assert stats.cluster_ci([1] * 10, units) == stats.binom_ci(4, 4)
+    assert stats.cluster_ci([1, 0, 0], ["a"] * 3) == (0, 1)
+
+
+def test_differences_are_b_minus_a():
+    # a success and a failure more in each: 4 of 12, 8 of 14
+    p, q = 4 / 12, 8 / 14
+    half = Z * (p * (1 - p) / 12 + q * (1 - q) / 14) ** 0.5
+    assert stats.difference_ci((3, 10), (7, 12)) == pytest.approx(
+        (q - p - half, q - p + half), abs=1e-6
+    )
+    # seven hits or more among twelve drawn of 22, of which ten are hits
+    greater = st.hypergeom.sf(6, 22, 10, 12)
+    assert stats.fisher((3, 10), (7, 12), "greater") == pytest.approx(greater)
+    assert stats.fisher((3, 10), (7, 12)) == pytest.approx(0.230531, abs=1e-6)
+    assert stats.fisher((7, 12), (3, 10), "greater") > 0.9
+
+
+def test_paired_differences_are_gains_minus_losses():
+    # half a unit more on each side: 7.5 gained, 2.5 lost, 21 in all
+    half = Z * (10 - 25 / 21) ** 0.5 / 21
+    assert stats.paired_ci(7, 2, 20) == pytest.approx(
+        (5 / 21 - half, 5 / 21 + half), abs=1e-6
+    )
+    # none changed: the interval has a width
+    assert stats.paired_ci(0, 0, 20) == pytest.approx(
+        (-Z / 21, Z / 21), abs=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "k, n, alternative, chance, p",
+    [
+        (7, 9, "two-sided", 0.5, 2 * 46 / 2**9),
+        (7, 9, "greater", 0.5, 46 / 2**9),
+        (2, 9, "greater", 0.5, 1 - 10 / 2**9),
+        (3, 10, "greater", 0.1, 0.0701908264),
+        # six of six are the fewest below 5 % with two sides, five of five with one
+        (6, 6, "two-sided", 0.5, 1 / 32),
+        (5, 5, "two-sided", 0.5, 1 / 16),
+        (5, 5, "greater", 0.5, 1 / 32),
+        (0, 0, "two-sided", 0.5, 1),
+    ],
+)
+def test_sign_tests_count_to_the_end(k, n, alternative, chance, p):
+    assert stats.sign_test(k, n, alternative, chance) == pytest.approx(p)
+
+
+def test_strata_are_weighted_by_both_kinds():
+    # differences 6 - 2 and 1 - 2/3, weights 2 * 1 / 3 and 1 * 3 / 4
+    found = stats.stratified_ci(
+        [5, 7, 2, 1, 0, 0, 2], [1, 1, 0, 1, 0, 0, 0], list("aaabbbb")
+    )
+    value = (4 * 2 / 3 + 1 / 3 * 3 / 4) / (2 / 3 + 3 / 4)
+    assert found.value == pytest.approx(value) and found.n == 7
+    # Student's t with 7 - 3 degrees of freedom
+    squares = 2 + 8 / 3 + 2 / 3 * (4 - value) ** 2 + 0.75 * (value - 1 / 3) ** 2
+    half = 2.776445 * (squares / 4 / (2 / 3 + 3 / 4)) ** 0.5
+    assert [found.low, found.high] == pytest.approx(
+        [value - half, value + half], abs=1e-5
+    )
+
+
+def test_random_effects_are_a_mean_of_units():
+    # equal errors: the mean and Student's t of the units themselves, whose variance is 13
+    half = 4.302653 * (13 / 3) ** 0.5
+    assert stats.random_effects([1, 3, 8], [-1, 1, 6], [3, 5, 10]) == (
+        pytest.approx((4, 4 - half, 4 + half), abs=1e-5)
+    )
+    # units that agree keep the error of each: 1 / sqrt(3)
+    arms = np.full(3, Z)
+    half = 4.302653 / 3**0.5
+    assert stats.random_effects([2, 2, 2], 2 - arms, 2 + arms) == (
+        pytest.approx((2, 2 - half, 2 + half), abs=1e-5)
+    )
+    with pytest.raises(ValueError, match="width"):
+        stats.random_effects([1, 2], [1, 1], [1, 3])
+
+
+def test_intervals_that_hold_at_once_are_wider():
+    # two of them: z(1 - .025 / 2) = 2.241403
+    factor = 2.241403 / Z
+    lows, highs = stats.simultaneous([4, 5], [3, 1], [6, 9])
+    assert lows == pytest.approx([4 - factor, 5 - 4 * factor], abs=1e-6)
+    assert highs == pytest.approx([4 + 2 * factor, 5 + 4 * factor], abs=1e-6)
+
+
+def test_rank_correlations_have_the_error_of_ranks():
+    a, b = [1, 2, 3, 4, 5], [20, 10, 90, 30, 40]
+    # squared differences of ranks 1, 1, 4, 1, 1
+    r, p = stats.spearman(a, b)
+    assert r == pytest.approx(1 - 6 * 8 / (5 * 24))
+    assert p == pytest.approx(2 * st.t.sf(0.6 * (3 / 0.64) ** 0.5, 3))
+    half = Z * ((1 + 0.6**2 / 2) / 2) ** 0.5
+    ends = np.tanh([math.atanh(0.6) - half, math.atanh(0.6) + half])
+    assert stats.spearman_ci(a, b) == pytest.approx((0.6, *ends), abs=1e-6)
+    # three units say nothing; of four in order the next lower order has r = .8
+    assert stats.spearman_ci([1, 2, 3], [1, 3, 2]) == (0.5, -1, 1)
+    low = math.tanh(math.atanh(0.8) - Z * 1.5**0.5)
+    assert stats.spearman_ci(range(4), range(4)) == pytest.approx(
+        (1, low, 1), abs=1e-6
+    )
+
+
+def test_agreement_is_beyond_chance():
+    # six of ten agree; by chance .3 * .7 + .7 * .3
+    kappa = stats.kappa(list("yyynnnnnnn"), list("yyyyyyynnn"))
+    assert kappa == pytest.approx((0.6 - 0.42) / (1 - 0.42))
+    assert math.isnan(stats.kappa("yyy", "yyy"))
+
+
+def test_scores_are_compared_pair_by_pair():
+    # 5 is above 4, 2 and 1; 2 is above 1 and ties with 2
+    assert stats.auc([5, 2, 4, 2, 1], [1, 1, 0, 0, 0]) == 4.5 / 6
+    assert stats.auc([5, 2, 4, 2, 1], [0, 0, 1, 1, 1]) == 1.5 / 6
+    assert math.isnan(stats.auc([1, 2], [True, True]))
+    # an equal control counts against the text, which counts itself
+    p = stats.conformal_p([5, 2, 0, NAN], [1, 2, 3, NAN])
+    assert p[:3] == pytest.approx([1 / 4, 3 / 4, 1]) and math.isnan(p[3])
+    assert math.isnan(stats.conformal_p([1], [])[0])
+
+
+def test_units_that_decide_and_power():
+    # (1.959964 + .841621)^2 / 1.959964^2 = 2.0432
+    assert stats.n_to_decide(1, 1, 100) == 205
+    assert stats.n_to_decide(-2, 3, 100) == math.ceil(204.32 * 9 / 4)
+    assert stats.n_to_decide(1, 1, 10, power=0.5) == 10
+    assert stats.n_to_decide(0, 1, 100) == stats.n_to_decide(1, 1, 0) == 0
+    # of 5 and 7 units, the pairs of counts whose difference is significant
+    pairs = [(3, 0), (4, 0), (5, 0), (5, 1), (5, 2)]
+    power = sum(
+        st.binom.pmf(x, 5, 0.7) * st.binom.pmf(y, 7, 0.2) for x, y in pairs
+    )
+    assert stats.fisher_power(5, 7, 0.7, 0.2) == pytest.approx(power, abs=1e-5)
+    assert stats.fisher_power(5, 5, 0, 1) == 0
+
+
+def test_every_statistic_has_its_numbers():
+    "A function that is added to `stats`, or a way to make an estimate, comes with expected numbers"
+    source = Path(__file__).read_text(encoding="utf8")
+    public = {
+        name
+        for name in stats.__all__
+        if inspect.isroutine(inspect.unwrap(getattr(stats, name)))
+    }
+    assert len(public) >= 15
+    lost = {name for name in public if f"stats.{name}(" not in source}
+    lost |= {
+        name for name in claims.ESTIMATES if f'estimate="{name}"' not in source
+    }
+    assert not lost, f"write expected numbers for {sorted(lost)}"
 
 
 # --- claims: the word of an interval and two bounds ---
@@ -92,6 +294,187 @@ def test_estimate_of_the_worst_takes_the_side_into_account():
     most = claims.estimate(claim(estimate="worst", side="below"), table)
     # the largest of two numbers lies between the larger of their ends
     assert most[:4] == pytest.approx((5, 4 - wide, 5 + 4 * wide, 20))
+
+
+def test_estimate_of_one_row_and_of_several():
+    only = claims.estimate(claim(estimate="only"), rows((6, -2, 14, 50)))
+    assert only[:5] == (6, -2, 14, 50, "texts")
+    with pytest.raises(ValueError, match="has 2 rows"):
+        claims.estimate(
+            claim(estimate="only"), rows((6, 1, 9, 5), (7, 2, 9, 5))
+        )
+    # units with intervals: random effects; the units of all are counted
+    several = rows((1, -1, 3, 10), (3, 1, 5, 12), (8, 6, 10, 7))
+    half = 4.302653 * (13 / 3) ** 0.5
+    mean = claims.estimate(claim(estimate="mean"), several)
+    assert mean[:4] == pytest.approx((4, 4 - half, 4 + half, 29), abs=1e-5)
+    # numbers without intervals are the units themselves
+    exact = rows(*[(x, NAN, NAN, 10) for x in (1, 2, 4, 9)])
+    half = 3.182446 * (38 / 3) ** 0.5 / 2
+    mean = claims.estimate(claim(estimate="mean"), exact)
+    assert mean[:4] == pytest.approx((4, 4 - half, 4 + half, 4), abs=1e-5)
+    assert mean.cases == (1, 2, 4, 9)
+
+
+def test_estimate_of_a_worst_case_far_from_the_middle():
+    table = rows((1.01, 1.0, 1.04, 10), (0.98, 0.97, 0.985, 20))
+    found = claims.estimate(
+        claim(estimate="worst", side="between", no=0.97, yes=1.03), table
+    )
+    wide = st.norm.isf(0.0125) / st.norm.isf(0.025)
+    assert found[:4] == pytest.approx(
+        (0.98, 0.98 - 0.01 * wide, 0.98 + 0.005 * wide, 20)
+    )
+
+
+def test_estimate_of_an_order_and_of_printed_numbers():
+    table = rows(*[(x, NAN, NAN, 9) for x in (20, 10, 90, 30, 40)])
+    order = claims.estimate(
+        claim(estimate="rank", by="times"), table.assign(times=range(1, 6))
+    )
+    half = Z * ((1 + 0.6**2 / 2) / 2) ** 0.5
+    ends = np.tanh([math.atanh(0.6) - half, math.atanh(0.6) + half])
+    assert order[:4] == pytest.approx((0.6, *ends, 5), abs=1e-6)
+    # the number that is farthest off, with its sign
+    table = rows((3.5, NAN, NAN, 1), (1.0, NAN, NAN, 1)).assign(x=[3.51, 1.03])
+    printed = claims.estimate(claim(estimate="printed"), table)
+    assert printed[:4] == pytest.approx((-0.03, -0.03, -0.03, 2))
+    assert printed.cases == pytest.approx((-0.01, -0.03))
+
+
+@pytest.mark.parametrize(
+    "guards, estimate, verdict",
+    [
+        (["", "few"], "worst", "open"),
+        (["few", "few"], "worst", "open"),
+        (["", "few"], "mean", "holds"),
+        (["few", "few"], "mean", "open"),
+    ],
+)
+def test_a_guard_opens_a_claim_unless_others_decide(guards, estimate, verdict):
+    table = rows((4, 3, 5, 10), (5, 4, 6, 20)).assign(guard=guards)
+    if estimate == "mean":
+        table = table.assign(low=table.value - 0.1, high=table.value + 0.1)
+    line = claims.judge(claim(estimate=estimate, no=1), table)
+    assert line["verdict"] == verdict
+    # the worst of several is refuted by the one that can tell
+    line = claims.judge(claim(estimate="worst", no=9), table)
+    able = "" in guards
+    assert line["verdict"] == ("does not hold" if able else "open")
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        (
+            dict(value=3.04, low=2.9, high=3.1, no=3.5, yes=3.5, side="above"),
+            "3.04 (2.9 to 3.1); more than 3.5",
+        ),
+        (
+            dict(value=-7, low=-12, high=-2, no=0, yes=-10, side="below"),
+            "-7 (-12 to -2); less than 0, matters from -10",
+        ),
+        (
+            dict(value=1, low=0.9, high=1.2, no=0.97, yes=1.03, side="between"),
+            "1 (0.9 to 1.2); 0.97 to 1.03",
+        ),
+        (
+            dict(value=3, low=3, high=math.inf, no=2, yes=2, side="above"),
+            "3 or more; more than 2",
+        ),
+        (
+            dict(value=3, low=2, high=math.inf, no=2, yes=2, side="above"),
+            "3 (2 or more); more than 2",
+        ),
+        (
+            dict(value=3, low=-math.inf, high=5, no=2, yes=2, side="above"),
+            "3 (5 or less); more than 2",
+        ),
+        (
+            dict(
+                value=1234.4, low=1234.4, high=1234.4, no=0, yes=0, side="above"
+            ),
+            "1,234; more than 0",
+        ),
+        (dict(value=NAN), ""),
+    ],
+)
+def test_estimates_in_words(line, words):
+    assert claims.estimate_text(SimpleNamespace(**line)) == words
+
+
+def test_units_in_words():
+    for n, words in ((1234, "1,234 texts"), (3, "3 texts"), (NAN, "")):
+        line = SimpleNamespace(n=n, unit="texts")
+        assert claims.units_text(line) == words
+
+
+def test_a_board_that_ships_keeps_its_verdicts():
+    # three digits would lift the upper end to the bound
+    near = dict(value=1.04, low=1.0004, high=1.0996, no=0.9, yes=1.1)
+    short = claims.rounded(near | dict(side="between"))
+    assert short["high"] == 1.0996 and short["low"] == 1.0004
+    far = dict(value=1.0412, low=1.0004, high=1.0896, no=0.9, yes=1.1)
+    short = claims.rounded(far | dict(side="between"))
+    assert [short[c] for c in ("value", "low", "high")] == [1.04, 1.0, 1.09]
+    lines = [
+        claims.judge(claim(estimate="only"), table)
+        for table in (rows((3, 1, 5, 10.4)), rows((NAN, NAN, NAN, 1)))
+    ]
+    board = pd.DataFrame(lines).assign(id=["b", "a"], model="")
+    ships = claims.shipped(board)
+    # nobody was asked about the second; units are whole
+    assert ships.id.tolist() == ["b"] and ships.n.tolist() == [10]
+
+
+def judged(*verdicts):
+    "Lines of one claim under several readings"
+    line = dict(id="c", model="", says="s", no=0, yes=10)
+    return pd.DataFrame(
+        [
+            line
+            | dict(value=k, low=k - 1, high=k + 2, verdict=verdict)
+            | dict(reading="margin" if k else "", choice=str(k))
+            for k, verdict in enumerate(verdicts)
+        ]
+    )
+
+
+def test_agreement_counts_the_reading_of_the_board_too():
+    counts = claims.agreement(judged("open", "open", "holds", "open"))
+    assert counts["c", ""] == "3 of 4"
+    assert claims.agreement(judged("open"))["c", ""] == ""
+
+
+def test_forest_and_curve_draw_both_arms():
+    import matplotlib.pyplot as plt
+
+    board = pd.DataFrame(
+        [
+            claims.judge(claim(yes=10), rows((6, -2, 16, 50))),
+            claims.judge(
+                claim(side="below", no=0, yes=-10), rows((-6, -16, 2, 50))
+            ),
+        ]
+    ).assign(id="c", model="", says="s")
+    axes = claims.forest(board)
+    # about the middle of the bounds, 5, the farthest end is 11 away; what lies below is turned around
+    interval = [[-7 / 11, 1]]
+    bounds = [-5 / 11, 5 / 11]
+    drawn = [
+        c.get_segments() for c in axes.collections if len(c.get_segments())
+    ]
+    for place, line in enumerate((drawn[:2], drawn[2:])):
+        (ends,), strokes = line
+        assert ends.tolist() == [
+            [pytest.approx(interval[0][0]), place],
+            [pytest.approx(interval[0][1]), place],
+        ]
+        assert sorted(x for (x, _), _ in strokes) == pytest.approx(bounds)
+    axes = claims.curve(judged("open", "holds"), "c")
+    ends = [c.get_segments()[0][:, 0].tolist() for c in axes.collections]
+    assert ends == [[-1, 2], [0, 3]]
+    plt.close("all")
 
 
 def test_an_open_claim_says_how_many_units_would_decide():
