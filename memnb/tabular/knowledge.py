@@ -7,6 +7,7 @@ __all__ = ['names_prompt', 'feature_names', 'sample_prompt', 'sample', 'conditio
 
 # %% ../../nbs/tabular/knowledge.ipynb #8e8a6587
 import re
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -161,38 +162,59 @@ def read_samples(
     return pd.DataFrame(samples, columns=table.names)
 
 # %% ../../nbs/tabular/knowledge.ipynb #6e4e64b4
+_MISSING = "", "nan", "?", "na", "none"
+_NUMBER = re.compile(r"[-+]?(?=.*\d)\d*\.?(\d*)(?:[eE][-+]?\d+)?")
+
+
+@lru_cache(100_000)
 def form(value: str) -> str:
     "How a value is written: 'number .2', 'text', 'missing'"
-    v = str(value).strip()
-    if v.lower() in ("", "nan", "?", "na", "none"):
+    text = str(value).strip()
+    if text.lower() in _MISSING:
         return "missing"
-    m = re.fullmatch(r"[-+]?(?=.*\d)\d*\.?(\d*)(?:[eE][-+]?\d+)?", v)
-    return f"number .{len(m[1]) if '.' in v else 0}" if m else "text"
+    number = _NUMBER.fullmatch(text)
+    if not number:
+        return "text"
+    decimals = len(number[1]) if "." in text else 0
+    return f"number .{decimals}"
 
 
-def forms(column) -> set:
+def forms(column: pd.Series) -> set:
     "What counts as well written in a column: the forms of its values, and of categories the values themselves"
     values = column.str.strip()
-    wide = values.nunique() > 0.5 * len(values)
-    return {
-        f if (f := form(v)) != "text" or wide else v for v in values.unique()
-    }
+    is_category = values.nunique() <= 0.5 * len(values)
+    written = set()
+    for value in values.unique():
+        kind = form(value)
+        written.add(value if kind == "text" and is_category else kind)
+    return written
 
 
-def feature_values(dataset, drawn):
-    "Are sampled values written as in the data? DataFrame, one row a value that a sample gives"
-    t = load_table(dataset)
-    known = {f: forms(t.df[f]) for f in t.names}
-    d = (
-        drawn[t.names]
-        .melt(var_name="feature", value_name="said")
-        .dropna(ignore_index=True)
+@once
+def written_forms(table: data.Table) -> dict[str, set]:
+    "What counts as well written in each column of a table, see `forms`"
+    return {feature: forms(table.df[feature]) for feature in table.names}
+
+
+def feature_values(dataset, drawn: pd.DataFrame) -> pd.DataFrame:
+    "Are sampled values written as in the data? One row a value that a sample gives"
+    table = load_table(dataset)
+    written = written_forms(table)
+    cells = drawn[table.names].melt(var_name="feature", value_name="said")
+    cells = cells.dropna(ignore_index=True)
+    is_written = []
+    for feature, value in zip(cells.feature, cells.said):
+        allowed = written[feature]
+        is_known = str(value).strip() in allowed
+        is_written.append(is_known or form(value) in allowed)
+    return per_query(
+        "feature_values",
+        table,
+        "",
+        cells.said,
+        is_written,
+        feature=cells.feature,
     )
-    ok = [
-        form(v) in known[f] or str(v).strip() in known[f]
-        for f, v in zip(d.feature, d.said)
-    ]
-    return per_query("feature_values", t, "", d.said, ok, feature=d.feature)
 
 # %% ../../nbs/tabular/knowledge.ipynb #2722d960
 def one_spelling(values):
