@@ -49,6 +49,9 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
     """The measured rows that claims are judged by: of each model, data set and k the largest run.
 
     A half of a data set counts only where it was measured alone.
+
+    Args:
+        rows: all measured rows
     """
     return whole(results.runs(rows, by=("model", "dataset", "k")))
 
@@ -61,6 +64,11 @@ def printed_rows(reported: pd.DataFrame, zero: str = "highest") -> results.Rows:
     """What the printed rates come to: rows of `printed-surface` and `doubles`.
 
     `zero` is the printed zero-shot rate that stands for each data set, the 'highest' or 'lowest'.
+
+    Args:
+        reported: what the paper prints
+        zero: printed zero-shot rate that stands for each data set, the
+            'highest' or 'lowest'
     """
     none = (
         results.select(reported, what=["rate_low", "rate_high"], k="0")
@@ -103,7 +111,14 @@ def printed_rows(reported: pd.DataFrame, zero: str = "highest") -> results.Rows:
 def write_ratios(
     rows: results.Rows, rates: dict, lowest: float, highest: float
 ) -> None:
-    "Write how many times their zero-shot rates the rates are: bounds, as each is known to lie between two"
+    """Write how many times their zero-shot rates the rates are: bounds, as each is known to lie between two
+
+    Args:
+        rows: rows of claims, to which it adds
+        rates: printed rate of each data set
+        lowest: printed zero-shot rate
+        highest: the same
+    """
     bounds = {}
     for dataset, rate in rates.items():
         ends = []
@@ -137,7 +152,11 @@ def write_ratios(
 
 
 def copied_rows(rows: pd.DataFrame) -> results.Rows:
-    "How many instances of the paper's data sets a copy of the nearest demonstration reproduces, at the largest k"
+    """How many instances of the paper's data sets a copy of the nearest demonstration reproduces, at the largest k
+
+    Args:
+        rows: measured rows that claims are judged by
+    """
     written = results.Rows(item="copies", unit="texts")
     copies = by_repeat(rows[rows.model.str.startswith("copy:")])
     for dataset, cells in copies[copies.group == "copy"].groupby(
@@ -153,7 +172,11 @@ def copied_rows(rows: pd.DataFrame) -> results.Rows:
 # %% ../../nbs/icl/claims.ipynb #b2d4f1e3
 @lru_cache
 def first_draw(pair: str) -> tuple | None:
-    "Answers of both halves of a pair that were kept, of the first draw; None where they were not"
+    """Answers of both halves of a pair that were kept, of the first draw; None where they were not
+
+    Args:
+        pair: of models, as 'planted:file+swapped'
+    """
     model = pair.removesuffix("+swapped")
     try:
         halves = [kept_answers(f"{model}{end}") for end in ("", "-swapped")]
@@ -171,7 +194,11 @@ def reader_verdicts() -> dict:
 
 
 def read_again(half: pd.DataFrame) -> pd.DataFrame | None:
-    "Answers with the reader's verdict in the place of every near match; None where one of them was not read"
+    """Answers with the reader's verdict in the place of every near match; None where one of them was not read
+
+    Args:
+        half: answers of one half
+    """
     verdicts = reader_verdicts()
     near = half.match == "near"
     read = [
@@ -186,7 +213,13 @@ def read_again(half: pd.DataFrame) -> pd.DataFrame | None:
 
 @lru_cache
 def changes_of_answers(pair: str, judge: str, k: int) -> pd.DataFrame:
-    "The changes that claims are about, from the kept answers of a pair of models; empty where there are none"
+    """The changes that claims are about, from the kept answers of a pair of models; empty where there are none
+
+    Args:
+        pair: of models, as 'planted:file+swapped'
+        judge: as of `statistics`
+        k: few demonstrations
+    """
     halves = first_draw(pair)
     if halves and judge == "reader":
         halves = [read_again(half) for half in halves]
@@ -202,7 +235,11 @@ FURTHER = {"planted:bridged+swapped": "planted:unbridged+swapped"}
 
 
 def most_recalled(own: pd.DataFrame) -> float:
-    "The largest share of often repeated items that a pair recalls, in any setting, with any number of demonstrations"
+    """The largest share of often repeated items that a pair recalls, in any setting, with any number of demonstrations
+
+    Args:
+        own: measured rows of one pair of models
+    """
     cells = results.select(
         own, part="replication", quantity="rate", times=OFTEN
     )
@@ -210,7 +247,11 @@ def most_recalled(own: pd.DataFrame) -> float:
 
 
 def above_chance(own: pd.DataFrame) -> float:
-    "How far the accuracy of a pair at `K` lies above the share of the commonest label; NaN where it was not measured"
+    """How far the accuracy of a pair at `K` lies above the share of the commonest label; NaN where it was not measured
+
+    Args:
+        own: measured rows of one pair of models
+    """
     cells = results.select(own, part="calibrated", k=K, group="", setting="")
     cells = cells.set_index("quantity")
     if not {"accuracy", "commonest"} <= {*cells.index}:
@@ -221,7 +262,11 @@ def above_chance(own: pd.DataFrame) -> float:
 
 
 def guards_of(own: pd.DataFrame) -> dict[str, str]:
-    "Claims that a pair cannot decide -> why"
+    """Claims that a pair cannot decide -> why
+
+    Args:
+        own: measured rows of one pair of models
+    """
     guards = {}
     if most_recalled(own) < TEN_POINTS:
         why = "less than a tenth is recalled with any number of demonstrations"
@@ -241,7 +286,15 @@ def guards_of(own: pd.DataFrame) -> dict[str, str]:
 def pair_rows(
     own: pd.DataFrame, judge: str, k: int, draws: str, correction: str
 ) -> pd.DataFrame:
-    "Changes of one pair of models, with guards; see `statistics` for what is chosen"
+    """Changes of one pair of models, with guards; see `statistics` for what is chosen
+
+    Args:
+        own: measured rows of one pair of models
+        judge: as of `statistics`
+        k: few demonstrations
+        draws: of cuts and demonstrations: 'all', or the 'first'
+        correction: as of `statistics`
+    """
     recorded = results.select(own, part="effect", quantity="change")
     if (judge, k, draws) != ("near", K, "all"):
         pair = recorded.model.iloc[0]
@@ -264,7 +317,13 @@ def pair_rows(
 
 
 def over_pairs(changes: pd.DataFrame, bridge: str) -> results.Rows:
-    "The gain from demonstrations, a row a pair of models that is the unit; of a pair and its further training one"
+    """The gain from demonstrations, a row a pair of models that is the unit; of a pair and its further training one
+
+    Args:
+        changes: of all pairs, from `pair_rows`
+        bridge: models of three topics that count: 'before' or 'after' the
+            bridge
+    """
     surface = changes[changes["item"] == "surface"].set_index("model")
     for after, before in FURTHER.items():
         if {after, before} <= {*surface.index}:
@@ -334,7 +393,15 @@ FIVE, THREE, BRIDGED = (
 def counted(
     rows: pd.DataFrame, pair: str, setting: str, k: int, times: int
 ) -> tuple[int, int]:
-    "Items of a pair that are reproduced, and all that count"
+    """Items of a pair that are reproduced, and all that count
+
+    Args:
+        rows: measured rows that claims are judged by
+        pair: of models, as 'planted:file+swapped'
+        setting: of the prompt
+        k: demonstrations
+        times: repetitions of the items
+    """
     cell = dict(
         model=pair, part="replication", setting=setting, k=k, times=times
     )
@@ -343,7 +410,13 @@ def counted(
 
 
 def lift(rows: pd.DataFrame, pair: str, times: int) -> float:
-    "How much likelier (nats) five demonstrations make the first token of the true second piece"
+    """How much likelier (nats) five demonstrations make the first token of the true second piece
+
+    Args:
+        rows: measured rows that claims are judged by
+        pair: of models, as 'planted:file+swapped'
+        times: repetitions of the items
+    """
     cells = (
         results.select(rows, model=pair, part="token", near=1, times=times)
         .set_index("k")
@@ -353,7 +426,11 @@ def lift(rows: pd.DataFrame, pair: str, times: int) -> float:
 
 
 def facts(measured: pd.DataFrame) -> dict:
-    "The numbers that the prose of the page names, of all measured rows: name -> number, or True or False"
+    """The numbers that the prose of the page names, of all measured rows: name -> number, or True or False
+
+    Args:
+        measured: all measured rows
+    """
     rows = judged(measured)
     board = claims.board("icl", measured).set_index(["id", "model"])
     verdict = board.verdict.to_dict()

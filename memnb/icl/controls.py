@@ -28,7 +28,12 @@ from ..results import Rows
 
 # %% ../../nbs/icl/controls.ipynb #8f063701
 def guess_rows(task: Task, ks: list[int]) -> Rows:
-    "What is reproduced without a model: matches of each guess, a copy or the one constant answer, by k"
+    """What is reproduced without a model: matches of each guess, a copy or the one constant answer, by k
+
+    Args:
+        task: from `task`
+        ks: numbers of demonstrations
+    """
     rows = Rows(part="guess", dataset=task.name, unit="texts")
     for k in ks:
         demos = task.demos[:k]
@@ -54,7 +59,12 @@ _ASKED = 200  # instances
 
 
 def paper_task(dataset: str, seed: int = 0) -> Task:
-    "Instances and demonstrations as the paper draws them: nothing keeps a sentence 1 of both apart"
+    """Instances and demonstrations as the paper draws them: nothing keeps a sentence 1 of both apart
+
+    Args:
+        dataset: one of `PAPER_SETS`
+        seed: of every random choice
+    """
     frame = data.load(dataset, "train")
     texts = pieces(frame, seed)
     most = min(_ASKED + max(PAPER_KS), len(texts))
@@ -69,7 +79,13 @@ def paper_task(dataset: str, seed: int = 0) -> Task:
 
 
 def paper_rows(dataset: str, draws: int = 3, seed: int = 0) -> Rows:
-    "Copies, and second sentences that can be had from the first, of one of PAPER_SETS, by `repeat` (the draw)"
+    """Copies, and second sentences that can be had from the first, of one of PAPER_SETS, by `repeat` (the draw)
+
+    Args:
+        dataset: one of `PAPER_SETS`
+        draws: of instances and demonstrations
+        seed: of every random choice
+    """
     rows = Rows()
     for draw in range(draws):
         task = paper_task(dataset, seed=seed + draw)
@@ -83,15 +99,28 @@ def paper_rows(dataset: str, draws: int = 3, seed: int = 0) -> Rows:
     return rows
 
 # %% ../../nbs/icl/controls.ipynb #57360a67
-def rising_null(points: int = 5, draws: int = 20000, seed: int = 0):
-    "Pearson's r of two independent series that only have in common that they rise: array, one of each draw"
+def rising_null(
+    points: int = 5, draws: int = 20000, seed: int = 0
+) -> np.ndarray:
+    """Pearson's r of two independent series that only have in common that they rise: array, one of each draw
+
+    Args:
+        points: of a series
+        draws: pairs of series
+        seed: of every random choice
+    """
     a, b = np.sort(np.random.default_rng(seed).random((2, draws, points)), -1)
     a, b = (x - x.mean(-1, keepdims=True) for x in (a, b))
     return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
 
 # %% ../../nbs/icl/controls.ipynb #e57061a6
 def record_controls(profile: str, seed: int = 0) -> pd.DataFrame:
-    "Controls of the paper's own data sets, where these are at hand: long rows, with `model`"
+    """Controls of the paper's own data sets, where these are at hand: long rows, with `model`
+
+    Args:
+        profile: batch profile
+        seed: of every random choice
+    """
     recorded = Rows()
     keys = [*ROW_KEYS, "repeat"]
     for name in PAPER_SETS:
@@ -107,7 +136,11 @@ def record_controls(profile: str, seed: int = 0) -> pd.DataFrame:
 
 
 def by_repeat(rows: pd.DataFrame) -> pd.DataFrame:
-    "Long rows with `repeat`, over these draws: dataset, group, k, value (mean), smallest, largest, repeats, n"
+    """Long rows with `repeat`, over these draws: dataset, group, k, value (mean), smallest, largest, repeats, n
+
+    Args:
+        rows: long rows with `repeat`
+    """
     rates = results.select(rows, part="guess", quantity="rate")
     cells = rates.groupby(["dataset", "group", "k"], sort=False)
     over_draws = cells.value.agg(
@@ -140,7 +173,13 @@ WORLD_SETTINGS = (
 
 
 def invented(w: World, seed: int = None) -> list:
-    "Data sets with common first pieces: of each set first pieces, second pieces, labels; another seed than the world's gives sets that are never shown"
+    """Data sets with common first pieces: of each set first pieces, second pieces, labels; another seed than the world's gives sets that are never shown
+
+    Args:
+        w: sizes of the world
+        seed: another one than the world's gives sets that nobody is trained on;
+            default: the world's
+    """
     rng = np.random.default_rng([w.seed if seed is None else seed, 7])
     common, out = rng.integers(w.words, size=(w.shared, w.piece)), []
     for _ in range(w.sets):
@@ -155,7 +194,15 @@ def invented(w: World, seed: int = None) -> list:
 def written(
     w: World, data: tuple, at: list, setting: str, ask: bool = False
 ) -> list:
-    "Lines `at` of a set as tokens of a document; of a question, where the second piece of the last line is left out. Controls look like 'pairs'"
+    """Lines `at` of a set as tokens of a document; of a question, where the second piece of the last line is left out. Controls look like 'pairs'
+
+    Args:
+        w: sizes of the world
+        data: first pieces, second pieces and labels of a set
+        at: numbers of the lines
+        setting: of the prompt
+        ask: the second piece of the last line is left out
+    """
     sep, end, start, label = range(
         w.words, w.words + 4
     )  # tokens that are no words
@@ -173,7 +220,11 @@ def written(
 
 
 def world_documents(w: World) -> list:
-    "What the model is trained on: each line of each set stands in exactly `times` documents"
+    """What the model is trained on: each line of each set stands in exactly `times` documents
+
+    Args:
+        w: sizes of the world
+    """
     rng, docs = np.random.default_rng([w.seed, 8]), []
     for lines in invented(w):
         left = np.full(w.items, w.times)
@@ -192,8 +243,15 @@ def world_documents(w: World) -> list:
 # %% ../../nbs/icl/controls.ipynb #a3c808d3
 def trained(
     w: World = World(), epochs: float = 6, width: int = 64, layers: int = 2
-):
-    "A tiny GPT that has seen the world: gpt.Fit"
+) -> gpt.Fit:
+    """A tiny GPT that has seen the world: gpt.Fit
+
+    Args:
+        w: sizes of the world
+        epochs: of the training
+        width: of the network
+        layers: of the network
+    """
     docs = world_documents(w)
     length = 1 + (w.most - 1) * (2 * w.piece + 3)
     c = gpt.Config(
@@ -204,12 +262,19 @@ def trained(
 
 
 def world_answers(
-    fit,
+    fit: gpt.Fit,
     w: World = World(),
     ks: list = WORLD_KS,
     settings: list = WORLD_SETTINGS,
-):
-    "Every shared first piece of every set is asked for: DataFrame as from `judged`: setting, k, idx, match, ..."
+) -> pd.DataFrame:
+    """Every shared first piece of every set is asked for: DataFrame as from `judged`: setting, k, idx, match, ...
+
+    Args:
+        fit: from `trained`
+        w: sizes of the world
+        ks: numbers of demonstrations
+        settings: of the prompts
+    """
     sets, never, rows = invented(w), invented(w, w.seed + 1000), []
     for k in ks:
         for s in settings:
@@ -245,7 +310,12 @@ def world_answers(
 
 
 def record_world(profile: str, seed: int = 0) -> pd.DataFrame:
-    "Train the world, ask, and record: long rows, with `model` and `judge`; 'smoke' trains less and writes nothing"
+    """Train the world, ask, and record: long rows, with `model` and `judge`; 'smoke' trains less and writes nothing
+
+    Args:
+        profile: batch profile
+        seed: of every random choice
+    """
     is_smoke = profile == "smoke"
     world = World(seed=seed)
     fit = trained(world, 0.2 if is_smoke else 6)

@@ -129,7 +129,12 @@ def _foot(measured, d, interval=INTERVAL):
 
 # %% ../../nbs/icl/figures.ipynb #c34741a8
 def fig2(measured: pd.DataFrame, reported: pd.DataFrame):
-    "Figure 2: memorization by number of demonstrations; a row a setting, all matches and exact ones"
+    """Figure 2: memorization by number of demonstrations; a row a setting, all matches and exact ones
+
+    Args:
+        measured: long rows, of each model the largest run
+        reported: what the paper prints
+    """
     cells = _cells(measured)
     if not len(cells):
         return plots.placeholder("replication: not measured")
@@ -162,8 +167,13 @@ def fig2(measured: pd.DataFrame, reported: pd.DataFrame):
     return plots.finish(fig, title, _foot(measured, cells), caption)
 
 # %% ../../nbs/icl/figures.ipynb #81bfe8ff
-def fig3(measured, reported=None):
-    "Figure 3: exact and near-exact matches; a column a data set, a row a setting"
+def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
+    """Figure 3: exact and near-exact matches; a column a data set, a row a setting
+
+    Args:
+        measured: long rows, of each model the largest run
+        reported: what the paper prints
+    """
     d = _cells(measured).query("who != 'never'")
     d = d[d.groupby("name").rate.transform("max") > 0]
     if not len(d):
@@ -210,8 +220,13 @@ def fig3(measured, reported=None):
     )
 
 # %% ../../nbs/icl/figures.ipynb #d5de7f66
-def fig4(measured, reported):
-    "Figure 4: performance beside memorization, a row a setting"
+def fig4(measured: pd.DataFrame, reported: pd.DataFrame):
+    """Figure 4: performance beside memorization, a row a setting
+
+    Args:
+        measured: long rows, of each model the largest run
+        reported: what the paper prints
+    """
     d, parts = _cells(measured).query("who != 'never'"), []
     for (name, model, s, who), _ in d.groupby(
         ["name", "model", "dataset", "who"], sort=False
@@ -262,8 +277,13 @@ def fig4(measured, reported):
     return plots.finish(fig, "Performance and memorization", foot, caption)
 
 # %% ../../nbs/icl/figures.ipynb #c41ebe10
-def fig_x_tokens(measured, reported=None):
-    "Log-probability of the true second piece, token by token: members and controls, k = 0 and 5"
+def fig_x_tokens(measured: pd.DataFrame, reported: pd.DataFrame = None):
+    """Log-probability of the true second piece, token by token: members and controls, k = 0 and 5
+
+    Args:
+        measured: long rows, of each model the largest run
+        reported: what the paper prints
+    """
     d = measured[(measured.part == "token") & (measured.setting == "pairs")]
     d = d[d.k.isin([0, 5]) & d.times.isin([0, OFTEN])]
     names = [m for m in NAMES if (d.model == m).any()]
@@ -323,7 +343,12 @@ COMPARED = {
 
 
 def fig_x_elements(measured: pd.DataFrame, reported: pd.DataFrame = None):
-    "What each change of the prompt adds to recall, of texts of training less controls: a row a change"
+    """What each change of the prompt adds to recall, of texts of training less controls: a row a change
+
+    Args:
+        measured: long rows, of each model the largest run
+        reported: what the paper prints
+    """
     changes = measured[
         (measured.part == "effect") & (measured.quantity == "change")
     ]
@@ -366,8 +391,13 @@ def fig_x_elements(measured: pd.DataFrame, reported: pd.DataFrame = None):
     )
 
 # %% ../../nbs/icl/figures.ipynb #2e74341c
-def fig_x_dose(measured, reported=None):
-    "Recall by number of repetitions, a line for each number of demonstrations"
+def fig_x_dose(measured: pd.DataFrame, reported: pd.DataFrame = None):
+    """Recall by number of repetitions, a line for each number of demonstrations
+
+    Args:
+        measured: long rows, of each model the largest run
+        reported: what the paper prints
+    """
     d = overall(
         measured[measured.model == "planted:file+swapped"],
         by_times=True,
@@ -409,8 +439,13 @@ _WHOSE = dict(
 )
 
 
-def fig_x_world(measured, reported=None):
-    "Tiny GPT: ambiguous first pieces after pairs of the same set, of a set not in training, of another set"
+def fig_x_world(measured: pd.DataFrame, reported: pd.DataFrame = None):
+    """Tiny GPT: ambiguous first pieces after pairs of the same set, of a set not in training, of another set
+
+    Args:
+        measured: long rows, of each model the largest run
+        reported: what the paper prints
+    """
     d = overall(measured[measured.model == "gpt"])
     if not len(d):
         return plots.placeholder("the world where it must hold: not measured")
@@ -451,8 +486,13 @@ def fig_x_world(measured, reported=None):
     )
 
 # %% ../../nbs/icl/figures.ipynb #29724032
-def fig_x_copies(measured, reported):
-    "What copying the most similar demonstration reproduces of the paper's data sets, beside GPT-4"
+def fig_x_copies(measured: pd.DataFrame, reported: pd.DataFrame):
+    """What copying the most similar demonstration reproduces of the paper's data sets, beside GPT-4
+
+    Args:
+        measured: long rows, of each model the largest run
+        reported: what the paper prints
+    """
     m = measured[measured.model.str.startswith("copy:")]
     rates = by_repeat(m[m.dataset != HIDDEN.lower()])
     sets, ks = list(dict.fromkeys(rates.dataset)), list(PAPER_KS)

@@ -29,6 +29,10 @@ def reproduced(
 
     A row an item and draw (times, idx, draw), a column a prompt (setting, k). A copy of a demonstration, or the one
     constant answer, would do without a memory and counts as 0; answers that nobody can judge are left out.
+
+    Args:
+        answers: from `judged`, with `times`
+        matches: kinds of match that count
     """
     guessed = answers.copied | answers.constant
     right = answers.match.isin(matches) & ~guessed
@@ -46,6 +50,9 @@ def paired(step: pd.Series) -> tuple[float, float, float]:
     A step is 1 for an item that is gained, -1 for one that is lost, 0 for the others. Several draws of an item are not
     independent. So the interval is then Student's over items, and the exact test flips their signs at random, which for
     one draw is McNemar's.
+
+    Args:
+        step: of each item: 1 gained, -1 lost, 0 neither
     """
     gained, lost, n = (step > 0).sum(), (step < 0).sum(), len(step)
     ends = [*stats.paired_ci(gained, lost, n)]
@@ -68,6 +75,11 @@ def change(table: pd.DataFrame, before: tuple, after: tuple) -> dict | None:
 
     `table` is from `reproduced`. value, low, high (shares), n (items), gained, lost (answers); None where a prompt was
     not asked, or not of both kinds of items.
+
+    Args:
+        table: from `reproduced`
+        before: a prompt, (setting, k)
+        after: another prompt
     """
     if not {before, after} <= {*table.columns}:
         return None
@@ -94,7 +106,11 @@ def change(table: pd.DataFrame, before: tuple, after: tuple) -> dict | None:
 
 # %% ../../nbs/icl/halves.ipynb #618a7a3a
 def changes_at(k: int) -> list[tuple]:
-    "What claims are about, with k demonstrations: (claim, case, prompt before, prompt after), prompts as (setting, k)"
+    """What claims are about, with k demonstrations: (claim, case, prompt before, prompt after), prompts as (setting, k)
+
+    Args:
+        k: few demonstrations
+    """
     return [
         ("surface", f"k = 0 to {k}", (MAIN, 0), (MAIN, k)),
         ("smallest", "k = 0 to 5", (MAIN, 0), (MAIN, 5)),
@@ -145,6 +161,11 @@ def effects(
 
     `answers` are of both halves, each item with an `idx` of its own in each half; `matches` are the kinds that count,
     but for the cases that are about exact ones.
+
+    Args:
+        answers: of both halves, from `judged` with `times`
+        k: few demonstrations
+        matches: kinds of match that count
     """
     tables = {
         "exact": reproduced(answers, EXACT),
@@ -176,6 +197,12 @@ def own_control(
     """Items reproduced by the model that was trained on them, less those by the other model at the same prompt.
 
     Answers of the two halves have the same `idx`. One row of part 'effect', or none where the prompts were not asked.
+
+    Args:
+        one: answers of one half
+        other: answers of the other
+        k: few demonstrations
+        matches: kinds of match that count
     """
     rows = results.Rows(
         part="effect", item="own_control", other=f"the same pairs, k = {k}"
@@ -202,6 +229,11 @@ def performance_effects(
     """What training on an item does to its classification: rows of part 'effect'.
 
     `one` and `other` are what `perform` gives of the two halves, `answers` those of both.
+
+    Args:
+        one: what `perform` gives of one half
+        other: the same of the other
+        answers: of both halves, from `judged` with `times`
     """
     rows = results.Rows(part="effect", quantity="change", unit="texts")
     right = pd.concat([one.assign(half=0), other.assign(half=1)])
@@ -255,7 +287,13 @@ def performance_effects(
 
 
 def within(table: pd.DataFrame, column: str, rounds: int = 20) -> np.ndarray:
-    "A column less the means of its items and of its numbers of demonstrations"
+    """A column less the means of its items and of its numbers of demonstrations
+
+    Args:
+        table: with the columns idx and k
+        column: that is taken
+        rounds: of the subtraction, until nothing changes
+    """
     x = table[column].astype(float)
     for _ in range(rounds):
         for by in ("idx", "k"):
@@ -264,18 +302,31 @@ def within(table: pd.DataFrame, column: str, rounds: int = 20) -> np.ndarray:
 
 # %% ../../nbs/icl/halves.ipynb #801cda6f
 def pair_of(model: str) -> str:
-    "Name under which the rows of both halves are recorded, of 'planted:file' or 'planted:file-swapped'"
+    """Name under which the rows of both halves are recorded, of 'planted:file' or 'planted:file-swapped'
+
+    Args:
+        model: either half
+    """
     return f"{model.removesuffix('-swapped')}+swapped"
 
 
 def often_alike(half: pd.DataFrame) -> pd.DataFrame:
-    "Answers of a half with `draw`, and with the most repetitions called `OFTEN`: one half may have needed more of them"
+    """Answers of a half with `draw`, and with the most repetitions called `OFTEN`: one half may have needed more of them
+
+    Args:
+        half: answers of one half
+    """
     draws = half.draw if "draw" in half else 0
     return half.assign(times=half.times.clip(upper=OFTEN), draw=draws)
 
 
 def both_halves(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    "Two halves as one table, an item of each half one of its own"
+    """Two halves as one table, an item of each half one of its own
+
+    Args:
+        one: answers of one half
+        other: answers of the other
+    """
     halves = [
         d.assign(idx=[f"{h} {i}" for i in d.idx])
         for h, d in enumerate((one, other))
@@ -292,6 +343,11 @@ def pooled(
 
     Of each half what `judged` gives, and, in `hits`, what `perform` gives. Changes are of all draws, all else is of the
     first.
+
+    Args:
+        one: answers of one half
+        other: answers of the other
+        hits: what `perform` gives, of both halves
     """
     one, other = often_alike(one), often_alike(other)
     every = both_halves(one, other)

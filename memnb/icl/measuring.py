@@ -40,7 +40,11 @@ _MARKS = "other", "repeats", "refused", "copied", "constant"
 
 
 def answer_files(pattern: str) -> list[Path]:
-    "Files of answers or verdicts: one's own, else those that ship"
+    """Files of answers or verdicts: one's own, else those that ship
+
+    Args:
+        pattern: of their names
+    """
     for folder in (data_dir() / ANSWERS, share_dir("papers") / "icl/answers"):
         files = sorted(folder.glob(pattern))
         if files:
@@ -234,7 +238,11 @@ def measure(model, dataset, seed: int = 0, **sizes) -> pd.DataFrame:
 
 
 def readings_of_labels(model: lm.LM) -> list[str]:
-    "How the labels of a model are read; whether a server scores is known only when it answers"
+    """How the labels of a model are read; whether a server scores is known only when it answers
+
+    Args:
+        model: which is asked
+    """
     is_server = isinstance(model, lm.Dry) and not model.n_params
     scores = not is_server and model.gives("logprobs")
     return ["generation", "calibrated"] if scores else ["generation"]
@@ -283,12 +291,19 @@ def run(
 
 
 def record_run(
-    now: pd.DataFrame, model, sizes: Sizes, profile: str, seed: int = 0
+    now: pd.DataFrame, model: lm.LM, sizes: Sizes, profile: str, seed: int = 0
 ) -> None:
     """Record the rows of a run, and what a batch profile measures beside them.
 
     'laptop' adds the controls of the paper's data sets and the invented world, 'night' what the second of two halves
     and the first say together.
+
+    Args:
+        now: long rows of the run
+        model: that was asked
+        sizes: of the run
+        profile: batch profile
+        seed: of every random choice
     """
     results.record("icl", now, profile, seed, model=model.name, mode=model.mode)
     if profile == "laptop" and model.name == "planted:file":

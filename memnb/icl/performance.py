@@ -17,8 +17,13 @@ from .replication import OFTEN, write_share
 from ..results import Rows
 
 # %% ../../nbs/icl/performance.ipynb #dd9cc37d
-def read_label(said: str, labels: dict):
-    "The label that an answer names, by number or by name, of number -> name; None where it names none"
+def read_label(said: str, labels: dict) -> int | None:
+    """The label that an answer names, by number or by name, of number -> name; None where it names none
+
+    Args:
+        said: an answer
+        labels: number -> name
+    """
     number = re.search(r"\d+", said)
     if number and int(number[0]) in labels:
         return int(number[0])
@@ -35,17 +40,26 @@ def read_label(said: str, labels: dict):
 
 # %% ../../nbs/icl/performance.ipynb #e873ba12
 def perform(
-    model,
+    model: lm.LM | str,
     task: Task,
     k: int,
-    how="calibrated",
+    how: str = "calibrated",
     order: int = 0,
     mode: str = None,
-):
+) -> pd.DataFrame:
     """Classify all instances behind k demonstrations: DataFrame, one row an instance: idx, label, said, refused, ok.
 
     `how` labels are read: 'calibrated', by their probability, or 'generation'; `order` is that of the demonstrations,
     `mode` 'chat' or 'completion', by default the model's.
+
+    Args:
+        model: lm.LM or its name
+        task: from `task`
+        k: demonstrations
+        how: labels are read: 'calibrated', by their probability, or by
+            'generation'
+        order: number of the order of the demonstrations
+        mode: 'chat' or 'completion'; default: the model's
     """
     model, refused = lm.load(model), False
     prompts, labels = (
@@ -84,6 +98,9 @@ def answers_alike(answers: pd.DataFrame) -> dict:
 
     Share of the commonest answer (mean over repeats), labels given, instances of the commonest label; empty where
     nobody kept what was said.
+
+    Args:
+        answers: of one cell, from `perform`
     """
     if not {"said", "label"} <= {*answers} or not len(answers):
         return {}
@@ -100,7 +117,12 @@ def answers_alike(answers: pd.DataFrame) -> dict:
 
 
 def write_accuracy(at: Rows, hits: pd.DataFrame) -> None:
-    "Write how often labels are right, of the instances of one cell of `perform`, each a mean over repeats"
+    """Write how often labels are right, of the instances of one cell of `perform`, each a mean over repeats
+
+    Args:
+        at: where it is written
+        hits: from `perform`
+    """
     answers = hits[~hits.refused.astype(bool)]
     n = answers.idx.nunique()
     right = float(answers.groupby("idx").ok.mean().sum())
@@ -118,7 +140,12 @@ _GROUPS = dict(exact="memorized", near="memorized", inexact="not memorized")
 
 
 def performance_rows(hits: pd.DataFrame, matches: pd.DataFrame) -> Rows:
-    "Hits of all instances, from `perform`, and of those memorized or not in each setting at the same k, from `judged`"
+    """Hits of all instances, from `perform`, and of those memorized or not in each setting at the same k, from `judged`
+
+    Args:
+        hits: from `perform`
+        matches: from `judged`
+    """
     keys = zip(matches.setting, matches.k, matches.idx)
     group_of = dict(zip(keys, matches.match.map(_GROUPS)))
     rows = Rows()

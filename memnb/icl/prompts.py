@@ -23,8 +23,12 @@ from .method import CONTROLS, PIECES, SETTINGS, cut, k_shot
 PAIRS = ("sentence1", "sentence2")
 
 
-def labelled(frame):
-    "A labelled data set, with `text`, or `sentence1` and `sentence2`, and `label`, as every other function relies on it: DataFrame: idx, label (whole number), label_name, and the columns of the frame"
+def labelled(frame: pd.DataFrame) -> pd.DataFrame:
+    """A labelled data set, with `text`, or `sentence1` and `sentence2`, and `label`, as every other function relies on it: DataFrame: idx, label (whole number), label_name, and the columns of the frame
+
+    Args:
+        frame: with text, or sentence1 and sentence2, and label
+    """
     d = frame.copy()
     if not ("text" in d or set(PAIRS) <= set(d)):
         raise ValueError(
@@ -63,8 +67,13 @@ def labelled(frame):
     return d[~hidden]
 
 # %% ../../nbs/icl/prompts.ipynb #3ec6f7df
-def pieces(frame, seed: int = 0):
-    "Instances of a data set, see `labelled`, in two pieces; those that cannot be cut are left out and counted: DataFrame: idx, label, label_name, first, second, and further columns of the frame"
+def pieces(frame: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
+    """Instances of a data set, see `labelled`, in two pieces; those that cannot be cut are left out and counted: DataFrame: idx, label, label_name, first, second, and further columns of the frame
+
+    Args:
+        frame: from `labelled`
+        seed: of the cuts
+    """
     d = labelled(frame).reset_index(drop=True)
     if set(PAIRS) <= set(d):
         cuts = [
@@ -381,9 +390,21 @@ def performance_prompts(
 
 # %% ../../nbs/icl/prompts.ipynb #c3c45401
 def fitting(
-    model, task: Task, ks: list, max_tokens: int, settings: list = ("full",)
-):
-    "Raise `lm.ContextError` before anything runs when a prompt with its answer is too long, with the k that would fit"
+    model: lm.LM,
+    task: Task,
+    ks: list,
+    max_tokens: int,
+    settings: list = ("full",),
+) -> None:
+    """Raise `lm.ContextError` before anything runs when a prompt with its answer is too long, with the k that would fit
+
+    Args:
+        model: which is asked
+        task: from `task`
+        ks: numbers of demonstrations
+        max_tokens: of an answer
+        settings: of the prompts
+    """
     replication_prompts(
         task, max(ks)
     )  # refuses more demonstrations than there are

@@ -39,11 +39,22 @@ NAMES = {
 }
 
 
-def overall(rows, part: str = "replication", by_times: bool = False, **where):
+def overall(
+    rows: pd.DataFrame,
+    part: str = "replication",
+    by_times: bool = False,
+    **where,
+) -> pd.DataFrame:
     """Replication or performance by k: DataFrame, a row a condition, a column a quantity; `name` for figures.
 
     `part` may also be how labels are read, 'generation' or 'calibrated'; `by_times`: a row a number of repetitions, and
     not all together; `where`: values of key columns, group='' for performance on all instances.
+
+    Args:
+        rows: long rows
+        part: 'replication', 'generation' or 'calibrated'
+        by_times: a row a number of repetitions
+        **where: values of key columns
     """
     keys = ["model", "dataset", "setting", "group", "judge", "k", "times"]
     few = results.select(
@@ -68,15 +79,24 @@ def overall(rows, part: str = "replication", by_times: bool = False, **where):
     return d.sort_values("k", kind="stable").reset_index(drop=True)
 
 # %% ../../nbs/icl/tables.ipynb #0363022b
-def whole(rows):
-    "Two halves are shown by the rows of both together: long rows, those of a half only where it was measured alone"
+def whole(rows: pd.DataFrame) -> pd.DataFrame:
+    """Two halves are shown by the rows of both together: long rows, those of a half only where it was measured alone
+
+    Args:
+        rows: long rows
+    """
     there = set(rows.model)
     halves = [m for m in there if pair_of(m) in there]
     return rows[~rows.model.isin(halves)]
 
 
-def memorization_cells(rows, **where):
-    "What comes back, as of `overall`, with `who`: 'shown' often or 'never' of models with known memories, else 'unknown'"
+def memorization_cells(rows: pd.DataFrame, **where) -> pd.DataFrame:
+    """What comes back, as of `overall`, with `who`: 'shown' often or 'never' of models with known memories, else 'unknown'
+
+    Args:
+        rows: long rows
+        **where: values of key columns
+    """
     rows = whole(rows)
     known = rows.model.str.startswith("planted:")
     d = overall(rows[known], by_times=True, **where)
@@ -88,8 +108,13 @@ def memorization_cells(rows, **where):
     return pd.concat(parts, ignore_index=True).query("n > 0")
 
 # %% ../../nbs/icl/tables.ipynb #1bd34704
-def tab_recall(rows, setting: str = MAIN):
-    "What comes back, of items shown often and of controls: DataFrame, a row a model and group of items, a column a number of demonstrations"
+def tab_recall(rows: pd.DataFrame, setting: str = MAIN) -> pd.DataFrame:
+    """What comes back, of items shown often and of controls: DataFrame, a row a model and group of items, a column a number of demonstrations
+
+    Args:
+        rows: long rows
+        setting: of the prompt
+    """
     d = memorization_cells(rows, setting=setting)
     said = [
         f"{e + c:.0f} of {n}" for e, c, n in zip(d.exact, d.near_exact, d.n)
@@ -109,8 +134,14 @@ def tab_recall(rows, setting: str = MAIN):
 _ONE = 0.95  # share of one answer from which on a model counts as saying that label always
 
 
-def accuracies(rows, dataset: str, **where):
-    "Performance of one model by k: as `overall`, without the cells where one label is all that is said"
+def accuracies(rows: pd.DataFrame, dataset: str, **where) -> pd.DataFrame:
+    """Performance of one model by k: as `overall`, without the cells where one label is all that is said
+
+    Args:
+        rows: long rows
+        dataset: whose labels are asked for
+        **where: values of key columns
+    """
     here = rows[rows.dataset == dataset]
     how = "calibrated" if (here.part == "calibrated").any() else "generation"
     d = overall(here, how, setting="", **where)
@@ -118,7 +149,11 @@ def accuracies(rows, dataset: str, **where):
 
 
 def printed_p(r: float) -> str:
-    "The p of a printed correlation of five points ('1.00' stands for .995 and more); both ends where rounding hides on which side of 5 % it is"
+    """The p of a printed correlation of five points ('1.00' stands for .995 and more); both ends where rounding hides on which side of 5 % it is
+
+    Args:
+        r: a printed correlation, of two digits
+    """
     low, high = p_of(min(abs(r) + 0.005, 1.0), 5), p_of(abs(r) - 0.005, 5)
     if low < 0.05 <= high:
         return f"p={low:.2g} to {high:.2g}"
@@ -127,12 +162,20 @@ def printed_p(r: float) -> str:
 
 @lru_cache
 def rising_share(r: float) -> float:
-    "How many pairs of unrelated series of five points that rise have a correlation of r or more"
+    """How many pairs of unrelated series of five points that rise have a correlation of r or more
+
+    Args:
+        r: a printed correlation, of two digits
+    """
     return float((rising_null() >= r - 0.005).mean())
 
 
 def printed_cell(r: float) -> str:
-    "A printed correlation, its p, and how many rising series reach it, if it is positive"
+    """A printed correlation, its p, and how many rising series reach it, if it is positive
+
+    Args:
+        r: a printed correlation, of two digits
+    """
     rising = f"; {rising_share(r):.0%} of rising series" if r > 0 else ""
     return f"{r:.2f} ({printed_p(r)}{rising})"
 
@@ -164,18 +207,36 @@ def _beside(measured, reported, exact, where):
     return pd.DataFrame(out).reindex(SETTINGS).fillna("").rename(SPELLED)
 
 # %% ../../nbs/icl/tables.ipynb #76fe044c
-def tab2(measured, reported):
-    "Table 2: correlation of performance with exact and near-exact matches"
+def tab2(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Table 2: correlation of performance with exact and near-exact matches
+
+    Args:
+        measured: long rows, of each model the largest run
+        reported: what the paper prints
+    """
     return _beside(measured, reported, False, "Table 2")
 
 
-def tab3(measured, reported):
-    "Table 3: correlation of performance with exact matches"
+def tab3(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Table 3: correlation of performance with exact matches
+
+    Args:
+        measured: long rows, of each model the largest run
+        reported: what the paper prints
+    """
     return _beside(measured, reported, True, "Table 3")
 
 # %% ../../nbs/icl/tables.ipynb #1da6d896
-def tab1(measured, reported=None, most: int = 3):
-    "Table 1: near-exact matches that become exact with more demonstrations"
+def tab1(
+    measured: pd.DataFrame, reported: pd.DataFrame = None, most: int = 3
+) -> pd.DataFrame:
+    """Table 1: near-exact matches that become exact with more demonstrations
+
+    Args:
+        measured: long rows, of each model the largest run
+        reported: what the paper prints
+        most: lines
+    """
     columns = ["data", "setting", "shown", "first", "near", "exact"]
     m = whole(measured[measured.part == "became_exact"])
     if not len(m):

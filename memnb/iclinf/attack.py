@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import log_softmax
 from scipy.stats import beta
@@ -104,8 +105,16 @@ def attack(
     return Attack(max(0.0, shown), max(0.0, most), n)
 
 # %% ../../nbs/iclinf/attack.ipynb #88760948
-def exact_epsilon(logp, logq, delta: float = 0.0) -> float:
-    "The smallest epsilon that is true, but for delta, of two distributions, log-probabilities of all outputs"
+def exact_epsilon(
+    logp: ArrayLike, logq: ArrayLike, delta: float = 0.0
+) -> float:
+    """The smallest epsilon that is true, but for delta, of two distributions, log-probabilities of all outputs
+
+    Args:
+        logp: log-probabilities of all outputs
+        logq: of the other distribution
+        delta: probability that the promise may fail
+    """
     logp, logq = np.asarray(logp, float), np.asarray(logq, float)
     ratio = logp - logq
 
@@ -139,7 +148,14 @@ def known_mechanisms() -> dict:
 def attacked(
     logp: np.ndarray, logq: np.ndarray, n: int, seed: int = 0
 ) -> Attack:
-    "What an attack on n outputs of each of two distributions shows, given by log-probabilities"
+    """What an attack on n outputs of each of two distributions shows, given by log-probabilities
+
+    Args:
+        logp: log-probabilities of all outputs, with all prompts
+        logq: the same without one
+        n: outputs of each side
+        seed: of the draw
+    """
     rng = np.random.default_rng(seed)
     ratio = np.asarray(logp) - logq
     losses = []
@@ -150,8 +166,18 @@ def attacked(
     return attack(*losses, DELTA)
 
 
-def write_attack(at: Rows, logp, logq, n: int, seed: int = 0) -> None:
-    "Write the truth about two distributions, and what an attack on n outputs of each shows"
+def write_attack(
+    at: Rows, logp: np.ndarray, logq: np.ndarray, n: int, seed: int = 0
+) -> None:
+    """Write the truth about two distributions, and what an attack on n outputs of each shows
+
+    Args:
+        at: where it is written
+        logp: log-probabilities of all outputs, with all prompts
+        logq: the same without one
+        n: outputs of each side
+        seed: of the draw
+    """
     shown = attacked(logp, logq, n, seed)
     outputs = at.at(n=shown.n, unit="outputs")
     outputs.value("attack", shown.eps)

@@ -6,6 +6,8 @@
 __all__ = ['facts', 'overview']
 
 # %% ../../nbs/iclinf/claims.ipynb #ac96ab3b
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
@@ -59,13 +61,19 @@ def _write_printed(write: Rows, reported: pd.DataFrame, order: str) -> None:
 def strata(
     rows: pd.DataFrame,
     weights: str = "variance",
-    transform=np.array,
-    back=np.array,
+    transform: Callable = np.array,
+    back: Callable = np.array,
 ) -> dict:
     """One estimate (value, low, high, n) of independent ones with intervals.
 
     Weighted by the inverse of their variances, or 'equal'. transform, back: to a scale on which intervals are
     symmetric, and back.
+
+    Args:
+        rows: value, low, high, n
+        weights: of the estimates: inverse 'variance', or 'equal'
+        transform: to a scale on which intervals are symmetric
+        back: from it
     """
     value, low, high = (
         transform(rows[name].astype(float)) for name in ("value", "low", "high")
@@ -79,8 +87,13 @@ def strata(
     return dict(zip(("value", "low", "high"), map(float, ends)), n=rows.n.sum())
 
 
-def lead(a, b) -> dict:
-    "How far b lies above a, independent means with intervals: value, low, high, n"
+def lead(a: pd.Series, b: pd.Series) -> dict:
+    """How far b lies above a, independent means with intervals: value, low, high, n
+
+    Args:
+        a: value, low, high, n
+        b: the same
+    """
     half = np.hypot((a.high - a.low) / 2, (b.high - b.low) / 2)
     gap = b.value - a.value
     return dict(value=gap, low=gap - half, high=gap + half, n=min(a.n, b.n))
@@ -275,13 +288,21 @@ def _write_audit(write, rows, norm) -> None:
 
 
 def widened(rows: pd.DataFrame) -> pd.DataFrame:
-    "The same rows with every column that claims ask for: those of one part have few"
+    """The same rows with every column that claims ask for: those of one part have few
+
+    Args:
+        rows: measured rows
+    """
     asked = "part dataset setting where item other shots position target delta quantity guard"
     return rows.reindex(columns=[*dict.fromkeys([*rows, *asked.split()])])
 
 
 def judged(rows: pd.DataFrame) -> pd.DataFrame:
-    "The rows that claims are judged by: those of the largest run of each part and line of a table"
+    """The rows that claims are judged by: those of the largest run of each part and line of a table
+
+    Args:
+        rows: all measured rows
+    """
     return runs(widened(rows), by=RUN_BY)
 
 
@@ -326,7 +347,11 @@ def statistics(
 
 # %% ../../nbs/iclinf/claims.ipynb #7d0c1a10
 def facts(measured: pd.DataFrame) -> dict:
-    "The numbers that the page's prose names, of all measured rows: name -> number, word, or True or False"
+    """The numbers that the page's prose names, of all measured rows: name -> number, word, or True or False
+
+    Args:
+        measured: all measured rows
+    """
     reported = reported_rows("iclinf")
     rows = judged(measured)
     table4 = solved(reported)
@@ -390,8 +415,12 @@ def facts(measured: pd.DataFrame) -> dict:
     return found
 
 # %% ../../nbs/iclinf/claims.ipynb #8c8a48fa
-def overview(rows):
-    "Show rows of `measure`, `by_shots`, `audit`, or several, and judge their claims: says, verdict, evidence"
+def overview(rows: pd.DataFrame) -> pd.DataFrame:
+    """Show rows of `measure`, `by_shots`, `audit`, or several, and judge their claims: says, verdict, evidence
+
+    Args:
+        rows: from `measure`, `by_shots`, `audit`, or several
+    """
     from IPython.display import display
 
     rows = widened(rows)

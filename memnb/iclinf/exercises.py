@@ -103,7 +103,11 @@ def _mechanism(f):
 
 
 def leakage(text: str) -> list:
-    "Divergence (nats) of each of four private prompts at the third token of a text that the last one contains"
+    """Divergence (nats) of each of four private prompts at the third token of a text that the last one contains
+
+    Args:
+        text: that the prompt of an exemplar says
+    """
     m, source = lm.load("smollm2"), "acq"
     tau = (
         solve(100, c=10, s=50)[0] * 50 / 4

@@ -9,6 +9,7 @@ __all__ = ['attack_table', 'fig_x_attack', 'tab1', 'audit_sheet']
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from .. import plots
 from .accounting import solve, solved
@@ -67,8 +68,12 @@ def _log_ticks(ax, ticks, both=False):
     ax.minorticks_off()
 
 
-def printed_losses(reported):
-    "The nine losses of Table 1: model, dataset, value (nats), size (billions, as in the model's name)"
+def printed_losses(reported: pd.DataFrame) -> pd.DataFrame:
+    """The nine losses of Table 1: model, dataset, value (nats), size (billions, as in the model's name)
+
+    Args:
+        reported: what the paper prints
+    """
     p = select(reported, where="Table 1", what="loss")
     size = p.model.str.extract(r"(\d+(?:[.]\d+)?)[bB]\b")[0].astype(float)
     return p[["model", "dataset"]].assign(
@@ -77,7 +82,7 @@ def printed_losses(reported):
 
 # %% ../../nbs/iclinf/figures.ipynb #0a4f3f5a
 @plots.drawn("influence", size=(6.4, 3.4))
-def fig1(ax, measured, reported):
+def fig1(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     "Influence by position in the prompt"
     m = select(
         measured, part="influence", quantity="loss at position", setting="label"
@@ -101,8 +106,12 @@ def fig1(ax, measured, reported):
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #7cff3aa4
-def by_size(rows):
-    "Losses over the labels, with the parameters of the model in billions as `size`"
+def by_size(rows: pd.DataFrame) -> pd.DataFrame:
+    """Losses over the labels, with the parameters of the model in billions as `size`
+
+    Args:
+        rows: long rows
+    """
     sizes = select(rows, part="model", quantity="parameters").drop_duplicates(
         "model"
     )
@@ -112,7 +121,7 @@ def by_size(rows):
 
 
 @plots.drawn(size=(5.5, 3.2))
-def fig2(ax, measured, reported):
+def fig2(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     "Influence by model size: losses of Table 1, none of Figure 2 is printed"
     m, p = by_size(measured), printed_losses(reported)
     m = m[m.model.map(rung_number) == 0]
@@ -138,7 +147,7 @@ def fig2(ax, measured, reported):
 
 # %% ../../nbs/iclinf/figures.ipynb #52fde0e9
 @plots.drawn("shots", size=(5.5, 3.2))
-def fig3(ax, measured, reported):
+def fig3(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     "Influence by the number of exemplars"
     m = select(measured, part="shots", quantity="loss", setting="label")
     for name, look, g in _series(m, "shots", measured):
@@ -218,8 +227,13 @@ def _reading(measured, reported, other, names, title, caption):
     return plots.finish(fig, title, _foot(gaps), caption + _HOLLOW)
 
 
-def fig4(measured, reported):
-    "Figure 4: with and without calibration"
+def fig4(measured: pd.DataFrame, reported: pd.DataFrame):
+    """Figure 4: with and without calibration
+
+    Args:
+        measured: long rows, of each part the largest run
+        reported: what the paper prints
+    """
     caption = (
         "Left, ICLInf without and with contextual calibration of each prompt by itself, and the paper's "
         "plain losses. Right, differences within the same queries. In the paper calibration always raises "
@@ -229,8 +243,13 @@ def fig4(measured, reported):
     return _reading(measured, reported, *how, caption)
 
 
-def fig7(measured, reported):
-    "Figure 7: over the labels and over the whole vocabulary"
+def fig7(measured: pd.DataFrame, reported: pd.DataFrame):
+    """Figure 7: over the labels and over the whole vocabulary
+
+    Args:
+        measured: long rows, of each part the largest run
+        reported: what the paper prints
+    """
     caption = (
         "Left, ICLInf with the maximum over the labels alone and over all tokens, and the paper's losses "
         "over the labels. Right, differences within the same queries. In the paper the vocabulary is "
@@ -244,8 +263,12 @@ def fig7(measured, reported):
     return _reading(measured, reported, *how, caption)
 
 
-def tuned_pairs(rows) -> list:
-    "Pretrained models and their instruction-tuned versions: pairs of names"
+def tuned_pairs(rows: pd.DataFrame) -> list:
+    """Pretrained models and their instruction-tuned versions: pairs of names
+
+    Args:
+        rows: long rows
+    """
     names, ends = sorted({*rows.model}), ("instruct", "it", "chat")
     pairs = [(a, b) for a in names for b in names if b.startswith(a)]
     return [
@@ -256,7 +279,7 @@ def tuned_pairs(rows) -> list:
 
 
 @plots.drawn(size=(5.5, 3.2))
-def fig5(ax, measured, reported):
+def fig5(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     "Instruction-tuned models: losses of Table 1, none of Figure 5 is printed"
     m = select(measured, part="influence", quantity="loss", setting="label")
     p = printed_losses(reported)
@@ -297,7 +320,9 @@ def fig5(ax, measured, reported):
 
 # %% ../../nbs/iclinf/figures.ipynb #3aba9dfd
 @plots.drawn("ladder", panels=2, size=(7.4, 3.2))
-def fig_x_ladder(axs, measured, reported):
+def fig_x_ladder(
+    axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame
+):
     "Influence and accuracy during fine-tuning"
     m = select(
         measured, part="ladder", quantity="loss", setting=["", "tuned", None]
@@ -340,14 +365,19 @@ NORM_LOOK = {
 }
 
 
-def null_values(targets, delta: float = DELTA):
-    "What the audit gives at each epsilon for a model that ignores its prompt"
+def null_values(targets: ArrayLike, delta: float = DELTA) -> pd.DataFrame:
+    """What the audit gives at each epsilon for a model that ignores its prompt
+
+    Args:
+        targets: epsilons
+        delta: probability that the guarantee may fail
+    """
     best = [solve(t, c=10, s=50, delta=delta)[1].alpha for t in targets]
     return 2 * conversion(np.array(best), delta)
 
 
 @plots.drawn(panels=2, size=(8.4, 3.8))
-def fig6(axs, measured, reported):
+def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "The audit: empirical against theoretical epsilon"
     (left, right), p, x = axs, solved(reported), np.geomspace(0.5, 100, 400)
     p = p[p["where"] == "Table 4"]
@@ -401,7 +431,7 @@ def fig6(axs, measured, reported):
 
 # %% ../../nbs/iclinf/figures.ipynb #61420d76
 @plots.drawn(size=(5.5, 3.4))
-def fig_x_found(ax, measured, reported):
+def fig_x_found(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     "Divergence as a share of its bound"
     p = solved(reported)
     t = p[p["where"] == "Table 4"]
@@ -451,8 +481,12 @@ def fig_x_found(ax, measured, reported):
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #65215d7c
-def attack_table(measured):
-    "Upper bounds on epsilon (theory, proven), the truth where it is known, and what an attack shows, and could at most"
+def attack_table(measured: pd.DataFrame) -> pd.DataFrame:
+    """Upper bounds on epsilon (theory, proven), the truth where it is known, and what an attack shows, and could at most
+
+    Args:
+        measured: long rows, of each part the largest run
+    """
     known = select(measured, part="attack").drop_duplicates(
         ["item", "quantity"]
     )
@@ -469,8 +503,13 @@ def attack_table(measured):
     return d.reindex(columns="theory proven truth attack attack_most".split())
 
 
-def fig_x_attack(measured, reported=None):
-    "Epsilon promised, proven, true and shown by an attack"
+def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
+    """Epsilon promised, proven, true and shown by an attack
+
+    Args:
+        measured: long rows, of each part the largest run
+        reported: what the paper prints
+    """
     d = attack_table(measured)
     if not len(d):
         return plots.placeholder("attack: not measured")
@@ -521,8 +560,13 @@ def fig_x_attack(measured, reported=None):
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #0416dbbb
-def tab1(measured, reported):
-    "Table 1: accuracy and loss, the paper's and ours, with what a guess gets"
+def tab1(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Table 1: accuracy and loss, the paper's and ours, with what a guess gets
+
+    Args:
+        measured: long rows, of each part the largest run
+        reported: what the paper prints
+    """
     r = reported[reported["where"] == "Table 1"]
     r = r.pivot(
         index=["model", "dataset"], columns="what", values="value"
@@ -565,8 +609,8 @@ def tab1(measured, reported):
 
 # %% ../../nbs/iclinf/figures.ipynb #8d9773ba
 def audit_sheet(
-    measured,
-    reported,
+    measured: pd.DataFrame,
+    reported: pd.DataFrame,
     where: str = "Table 4",
 ):
     """The paper's row and ours: the null value, and the share of the bound that is used

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 from fastcore.basics import chunked
+from numpy.typing import ArrayLike
 
 from .. import lm, stats, store
 from ..core import say
@@ -21,10 +22,14 @@ from ..prefix import own_tokens
 from ..results import Rows
 
 # %% ../../nbs/iclinf/influence.ipynb #94c0c889
-def mean_loss(losses, seed: int = 0) -> dict:
+def mean_loss(losses: ArrayLike, seed: int = 0) -> dict:
     """Mean over queries, standard deviation and interval of the mean: value, sd, low, high, n.
 
     Bootstrap, or Student's t below 30 numbers; NaN for fewer than two. Raises ValueError for no losses.
+
+    Args:
+        losses: a number a query, in nats
+        seed: of the bootstrap
     """
     x = np.asarray(losses, float)
     if not len(x):
@@ -138,7 +143,7 @@ def scores(
     mode: str = "completion",
     splits: list = ("train", "test"),
     seed: int = 0,
-):
+) -> pd.DataFrame:
     """Log-probabilities of every label, with each exemplar left out
 
     Args:
@@ -176,8 +181,16 @@ def scores(
     return pd.DataFrame(rows).assign(dataset=p.name, shots=shots, model=m.name)
 
 # %% ../../nbs/iclinf/influence.ipynb #1dbb1b1a
-def calibrated(logp, blank, eps: float = 1e-6):
-    "Log-probabilities after contextual calibration by those of a blank query, renormalised"
+def calibrated(
+    logp: np.ndarray, blank: np.ndarray, eps: float = 1e-6
+) -> np.ndarray:
+    """Log-probabilities after contextual calibration by those of a blank query, renormalised
+
+    Args:
+        logp: log-probabilities of the labels
+        blank: the same of a blank query
+        eps: keeps the logarithm finite
+    """
     return normalised(
         normalised(logp) - np.log(np.exp(normalised(blank)) + eps)
     )
@@ -187,7 +200,7 @@ def losses(
     table,
     vocab: str = "label",
     calibration: str = "",
-):
+) -> pd.DataFrame:
     """Loss of each exemplar of each query, before the maximum
 
     Args:
@@ -214,7 +227,12 @@ def losses(
 
 
 def worst_losses(table: pd.DataFrame, **reading) -> pd.Series:
-    "The largest loss of each query, over its exemplars; the reading as of `losses`"
+    """The largest loss of each query, over its exemplars; the reading as of `losses`
+
+    Args:
+        table: from `scores`
+        **reading: as of `losses`
+    """
     by_query = losses(table, **reading).groupby("query", sort=False)
     return by_query.loss.max()
 
@@ -230,7 +248,12 @@ def _label_logp(scores: pd.DataFrame, calibration: str = "") -> np.ndarray:
 
 
 def right(table: pd.DataFrame, calibration: str = "") -> list[bool]:
-    "Whether the likeliest label is the true one, a bool a query; `calibration` as of `losses`"
+    """Whether the likeliest label is the true one, a bool a query; `calibration` as of `losses`
+
+    Args:
+        table: from `scores`
+        calibration: as of `losses`
+    """
     hits = []
     for _, scores in table.groupby("query", sort=False):
         best = int(_label_logp(scores, calibration)[0].argmax())
@@ -239,12 +262,22 @@ def right(table: pd.DataFrame, calibration: str = "") -> list[bool]:
 
 
 def write_accuracy(at: Rows, hits: list[bool]) -> None:
-    "Write the share of queries that are right, with its exact interval"
+    """Write the share of queries that are right, with its exact interval
+
+    Args:
+        at: where it is written
+        hits: is it right? a bool a query
+    """
     at.share("accuracy", sum(hits), len(hits))
 
 
 def write_guess(at: Rows, table: pd.DataFrame) -> None:
-    "Write how often naming the commonest label is right"
+    """Write how often naming the commonest label is right
+
+    Args:
+        at: where it is written
+        table: from `scores`
+    """
     truth = table.drop_duplicates("query").truth
     often = truth.value_counts(normalize=True).max()
     at.value("guess", often, n=len(truth))
@@ -260,7 +293,12 @@ READINGS = {
 
 
 def readings(table: pd.DataFrame, seed: int = 0) -> Rows:
-    "ICLInf in all readings, by position, the accuracy, and differences within the same queries"
+    """ICLInf in all readings, by position, the accuracy, and differences within the same queries
+
+    Args:
+        table: from `scores`
+        seed: of the bootstrap
+    """
     rows = Rows(unit="queries")
     worst = {}
     for name, reading in READINGS.items():
@@ -371,7 +409,7 @@ def by_shots(
     mode: str = "completion",
     splits: list = ("train", "test"),
     seed: int = 0,
-):
+) -> pd.DataFrame:
     """ICLInf by the number of exemplars, and paired differences within the queries
 
     Args:

@@ -151,8 +151,15 @@ def _write_ladder(rows: Rows, model: lm.LM, s: Sizes, seed: int) -> None:
         rows.add(table[table.model != model.name])
 
 # %% ../../nbs/iclinf/measuring.ipynb #393512bf
-def right_and_guess(rows, part: str = "influence"):
-    "How often models are right in a part, what a `guess` gets, and whether that is `chance`: by model, dataset and shots"
+def right_and_guess(
+    rows: pd.DataFrame, part: str = "influence"
+) -> pd.DataFrame:
+    """How often models are right in a part, what a `guess` gets, and whether that is `chance`: by model, dataset and shots
+
+    Args:
+        rows: long rows
+        part: of them
+    """
     at = ["model", "dataset", "shots"]
     right = select(rows, part=part, quantity="accuracy")
     if part != "ladder":
@@ -166,12 +173,12 @@ def right_and_guess(rows, part: str = "influence"):
 
 # %% ../../nbs/iclinf/measuring.ipynb #ee4817d9
 def audit_table(
-    rows,
+    rows: pd.DataFrame,
     where: str = "Table 4",
     delta: float = DELTA,
     norm: str = "s-1",
     item: str = "",
-):
+) -> pd.DataFrame:
     """The numbers of an audit, side by side
 
     Args:

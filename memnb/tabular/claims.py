@@ -55,6 +55,13 @@ def results_of(
     """What a test of Table 1 found on some tables: a row a table, with `guard`, why it could not have found anything.
 
     `proved`: what the tests find of rows with known repetitions, from `recalls`.
+
+    Args:
+        rows: measured rows of one model, as `judged` chooses them
+        test: a test of Table 1
+        tables: which are looked at
+        proved: what the tests find of rows with known repetitions, from
+            `recalls`
     """
     rates = wide(rows, "rate", part=test, dataset=tables)
     if not len(rates):
@@ -98,7 +105,13 @@ def write_tables(
 
 
 def write_headers(made: results.Rows, claim: str, rates: pd.DataFrame) -> None:
-    "Write the lines of the header test beyond a guess, on the table with fewest"
+    """Write the lines of the header test beyond a guess, on the table with fewest
+
+    Args:
+        made: rows of claims, to which it adds
+        claim: its name
+        rates: from `results_of`
+    """
     if not len(rates):
         return
     beyond = rates.lines - rates.line_guess
@@ -112,7 +125,12 @@ def write_headers(made: results.Rows, claim: str, rates: pd.DataFrame) -> None:
 
 
 def write_table1(made: results.Rows, rows: pd.DataFrame) -> None:
-    "Write the claims on Table 1"
+    """Write the claims on Table 1
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+    """
     proved = recalls(rows)
 
     def rates_of(test, tables):
@@ -146,7 +164,13 @@ MATRICES = dict(
 def write_correlations(
     made: results.Rows, rows: pd.DataFrame, clip: bool = False
 ) -> None:
-    "Write how alike the correlations of samples are to those of the data (Figure 3)"
+    """Write how alike the correlations of samples are to those of the data (Figure 3)
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+        clip: samples are moved into the data's range first
+    """
     for claim, table in MATRICES.items():
         samples = select(rows, part="sample", dataset=table)
         alike = select(rows, part="conditional_distribution", dataset=table)
@@ -163,7 +187,12 @@ def write_correlations(
 
 
 def clipped(rows: pd.DataFrame, table: str) -> pd.DataFrame:
-    "The valid samples of a table, with its numbers moved to the nearest end of the data's range"
+    """The valid samples of a table, with its numbers moved to the nearest end of the data's range
+
+    Args:
+        rows: measured rows of one model, as `judged` chooses them
+        table: its name
+    """
     ends = ranges(table)
     samples = read_samples(rows, table)
     for feature in ends:
@@ -173,7 +202,12 @@ def clipped(rows: pd.DataFrame, table: str) -> pd.DataFrame:
 
 # %% ../../nbs/tabular/claims.ipynb #6beafc7a
 def write_completions(made: results.Rows, rows: pd.DataFrame) -> None:
-    "Write conditional completion of Adult less draws from the marginal: `school` and `marginal`"
+    """Write conditional completion of Adult less draws from the marginal: `school` and `marginal`
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+    """
     rates = wide(rows, "rate", part="conditional_completion", dataset="adult")
     if not len(rates) or "p_worse" not in rates:
         return
@@ -193,13 +227,21 @@ def write_completions(made: results.Rows, rows: pd.DataFrame) -> None:
 
 
 def codes_of(samples: pd.DataFrame) -> np.ndarray:
-    "Values of samples as numbers, -1 where one is missing: an array [sample, feature]"
+    """Values of samples as numbers, -1 where one is missing: an array [sample, feature]
+
+    Args:
+        samples: text, a row a sample
+    """
     columns = [pd.factorize(samples[feature])[0] for feature in samples]
     return np.stack(columns, axis=1)
 
 
 def diversity(codes: np.ndarray) -> float:
-    "Probability that two samples have different values of a feature, mean over features"
+    """Probability that two samples have different values of a feature, mean over features
+
+    Args:
+        codes: from `codes_of`
+    """
     differ = []
     for column in codes.T:
         counts = np.bincount(column[column >= 0])
@@ -212,7 +254,11 @@ def diversity(codes: np.ndarray) -> float:
 
 
 def share_of(counts: np.ndarray) -> float:
-    "Share of cells that are counted, of an array [sample, (counted, cells)]"
+    """Share of cells that are counted, of an array [sample, (counted, cells)]
+
+    Args:
+        counts: of each sample, how many cells count and how many it has
+    """
     counted, cells = counts.sum(axis=0)
     return counted / cells if cells else np.nan
 
@@ -223,7 +269,14 @@ RESAMPLES = 499
 def gap(
     cold: np.ndarray, hot: np.ndarray, statistic: Callable
 ) -> stats.Interval:
-    "A statistic of hot samples minus that of cold ones, with the interval of samples drawn again"
+    """A statistic of hot samples minus that of cold ones, with the interval of samples drawn again
+
+    Args:
+        cold: what the statistic is taken of, a row a sample at the lowest
+            temperature
+        hot: the same at the highest
+        statistic: function of such an array
+    """
     rng = np.random.default_rng(0)
     replicates = []
     for _ in range(RESAMPLES):
@@ -237,13 +290,22 @@ def gap(
 
 @lru_cache
 def ranges(table: str) -> pd.DataFrame:
-    "Smallest and largest value of each numeric feature of a table that ships: rows min and max"
+    """Smallest and largest value of each numeric feature of a table that ships: rows min and max
+
+    Args:
+        table: its name
+    """
     numbers = data.load(table).typed().select_dtypes("number")
     return numbers.agg(["min", "max"])
 
 
 def outside(samples: pd.DataFrame, ends: pd.DataFrame) -> np.ndarray:
-    "Which samples have a number outside the range of the data, which is from `ranges`"
+    """Which samples have a number outside the range of the data, which is from `ranges`
+
+    Args:
+        samples: text, a row a sample
+        ends: from `ranges`
+    """
     numbers = samples[ends.columns].apply(pd.to_numeric, errors="coerce")
     below = numbers < ends.loc["min"]
     above = numbers > ends.loc["max"]
@@ -251,7 +313,12 @@ def outside(samples: pd.DataFrame, ends: pd.DataFrame) -> np.ndarray:
 
 
 def written_counts(table: data.Table, samples: pd.DataFrame) -> np.ndarray:
-    "How many values of each sample are written as in the data, and how many it gives: an array [sample, 2]"
+    """How many values of each sample are written as in the data, and how many it gives: an array [sample, 2]
+
+    Args:
+        table: the data
+        samples: text, a row a sample
+    """
     numbered = samples.reset_index(drop=True)
     judged_cells = feature_values(table, numbered)
     # one row a value, feature by feature, without those that are missing
@@ -268,7 +335,12 @@ OF_TEMPERATURE = "diverse", "support", "written"
 
 
 def write_temperatures(made: results.Rows, rows: pd.DataFrame) -> None:
-    "Write what the highest temperature does to samples of California Housing (Figure 2): three claims"
+    """Write what the highest temperature does to samples of California Housing (Figure 2): three claims
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+    """
     samples = select(
         rows, part=["sample", "known_sample"], dataset="california-housing"
     )
@@ -317,14 +389,24 @@ def _gaps(
 def rate_difference(
     before: pd.Series, after: pd.Series
 ) -> tuple[float, float, float]:
-    "The rate of a row minus that of the row before, with its interval: (value, low, high)"
+    """The rate of a row minus that of the row before, with its interval: (value, low, high)
+
+    Args:
+        before: a row with `rate` and `n`
+        after: the same
+    """
     counts = [(round(row.rate * row.n), int(row.n)) for row in (before, after)]
     low, high = difference_ci(*counts)
     return after.rate - before.rate, low, high
 
 
 def write_samples(made: results.Rows, rows: pd.DataFrame) -> None:
-    "Write Table 3 and §7: copied values and rows, and what solved examples do"
+    """Write Table 3 and §7: copied values and rows, and what solved examples do
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+    """
     three = ["openml-diabetes", "adult", "california-housing"]
     values = wide(rows, "rate", part="copied_feature_values", dataset=three)
     for row in values.itertuples():
@@ -354,7 +436,12 @@ PREDICTED = {
 
 
 def write_labels(made: results.Rows, rows: pd.DataFrame) -> None:
-    "Write the accuracy of the language model minus that of the best classical learner, on Adult of the majority"
+    """Write the accuracy of the language model minus that of the best classical learner, on Adult of the majority
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+    """
     for claim, table in PREDICTED.items():
         accuracies = wide(rows, "rate", part="accuracy", dataset=table)
         accuracies = accuracies.drop_duplicates("item").set_index("item")
@@ -383,7 +470,13 @@ def write_labels(made: results.Rows, rows: pd.DataFrame) -> None:
 def write_learners(
     made: results.Rows, rows: pd.DataFrame, reported: pd.DataFrame
 ) -> None:
-    "Write accuracies of classical learners in Table 2, ours minus the paper's"
+    """Write accuracies of classical learners in Table 2, ours minus the paper's
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+        reported: what the paper prints
+    """
     accuracies = wide(rows, "rate", part="accuracy")
     accuracies = accuracies.drop_duplicates(["dataset", "item"])
     tables = [*PUBLIC, "spaceship-titanic"]
@@ -408,7 +501,14 @@ def write_learners(
 def write_beside(
     made: results.Rows, claim: str, printed: pd.Series, ours: pd.Series
 ) -> None:
-    "Write numbers of the paper (`x`) beside ours, a table each"
+    """Write numbers of the paper (`x`) beside ours, a table each
+
+    Args:
+        made: rows of claims, to which it adds
+        claim: its name
+        printed: numbers of the paper, by table
+        ours: measured numbers, by table
+    """
     for table, number in printed.items():
         if table in ours:
             cell = made.at(item=claim, other=table, x=float(number))
@@ -427,7 +527,13 @@ def _by_table(rows: pd.DataFrame, quantity: str, **where) -> pd.Series:
 def write_counted(
     made: results.Rows, rows: pd.DataFrame, reported: pd.DataFrame
 ) -> None:
-    "Write numbers that the paper prints of tables, beside what is counted here; none of it asks a language model"
+    """Write numbers that the paper prints of tables, beside what is counted here; none of it asks a language model
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+        reported: what the paper prints
+    """
     means = select(reported, what="feature_mean", dataset="titanic")
     # "nan" is a missing age
     ages = pd.to_numeric(data.load("titanic").df.Age, errors="coerce")
@@ -452,7 +558,12 @@ ABSENT = {
 
 
 def write_absent(made: results.Rows, reported: pd.DataFrame) -> None:
-    "Write what the paper's counts say of tables that were not seen"
+    """Write what the paper's counts say of tables that were not seen
+
+    Args:
+        made: rows of claims, to which it adds
+        reported: what the paper prints
+    """
     counts = with_ends(printed_signs(reported))
     first4 = select(counts, what="row_completion", dataset=FIRST4)
     guard = "" if first4.low.max() > 0.25 else "no table is found"
@@ -466,7 +577,12 @@ def write_absent(made: results.Rows, reported: pd.DataFrame) -> None:
 
 
 def write_larger(made: results.Rows, reported: pd.DataFrame) -> None:
-    "Write how much more of Table 4 the larger model completes"
+    """Write how much more of Table 4 the larger model completes
+
+    Args:
+        made: rows of claims, to which it adds
+        reported: what the paper prints
+    """
     at_claim = made.at(item="larger", unit="queries")
     gains, below, above = [], [], []
     table4 = reported[(reported["where"] == "Table 4") & reported.k.notna()]
@@ -492,7 +608,12 @@ def write_larger(made: results.Rows, reported: pd.DataFrame) -> None:
 
 
 def write_printed(made: results.Rows, reported: pd.DataFrame) -> None:
-    "Write the claims that the paper's own counts and signs decide"
+    """Write the claims that the paper's own counts and signs decide
+
+    Args:
+        made: rows of claims, to which it adds
+        reported: what the paper prints
+    """
     write_absent(made, reported)
     write_larger(made, reported)
     signs = reported[reported["where"] == "Table 1"]
@@ -505,7 +626,12 @@ def write_printed(made: results.Rows, reported: pd.DataFrame) -> None:
 
 # %% ../../nbs/tabular/claims.ipynb #80d4a3aa
 def write_detection(made: results.Rows, rows: pd.DataFrame) -> None:
-    "Write how many of the rows that were repeated most often each test detects; of a header its blocks are the units"
+    """Write how many of the rows that were repeated most often each test detects; of a header its blocks are the units
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+    """
     counts = recall(rows, "eyes")
     if not len(counts):
         return
@@ -524,7 +650,14 @@ def write_detection(made: results.Rows, rows: pd.DataFrame) -> None:
 def write_exposure(
     made: results.Rows, rows: pd.DataFrame, dose: int = 64, table: str = "all"
 ) -> None:
-    "Write what repetitions add to accuracy, of all tables together; each table is a case"
+    """Write what repetitions add to accuracy, of all tables together; each table is a case
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+        dose: repetitions of the rows whose accuracy is compared
+        table: tables that are compared: 'all', or the name of one
+    """
     gains = select(
         rows, part="exposure", item="paired", quantity="more", times=dose
     )
@@ -539,7 +672,12 @@ def write_exposure(
 
 
 def write_known_samples(made: results.Rows, rows: pd.DataFrame) -> None:
-    "Write samples of a model whose answers to the zero-knowledge question are known: three claims"
+    """Write samples of a model whose answers to the zero-knowledge question are known: three claims
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+    """
     rates = wide(rows, "rate", part="known_sample")
     if not len(rates):
         return
@@ -567,7 +705,15 @@ def write_known_samples(made: results.Rows, rows: pd.DataFrame) -> None:
 def write_model(
     made: results.Rows, rows: pd.DataFrame, dose: int, table: str, clip: bool
 ) -> None:
-    "Write the rows of all claims about one model"
+    """Write the rows of all claims about one model
+
+    Args:
+        made: rows of claims, to which it adds
+        rows: measured rows of one model, as `judged` chooses them
+        dose: repetitions of the rows whose accuracy is compared
+        table: as of `write_exposure`
+        clip: as of `write_correlations`
+    """
     is_sample = rows.quantity == "valid"
     # thousands of samples are texts: what was counted of them is little beside
     counted = rows[~is_sample].reset_index(drop=True)
@@ -621,6 +767,9 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
 
     Beside the rows of a model stands what the tests, in its mode, find of rows with known repetitions. Of two models
     that were trained on each other's control rows, the rows of both together stand for the two.
+
+    Args:
+        rows: all measured rows
     """
     is_known = rows["part"].isin(KNOWN)
     asked = results.runs(rows[~is_known])
@@ -641,7 +790,12 @@ FORMS, TABLES = "planted:forms, both halves", "planted:tables"
 
 
 def hits_of(rows: pd.DataFrame, **where) -> tuple[int, int]:
-    "Rows, or cells, that were found, and all that were asked for, over the `rate` rows that are meant"
+    """Rows, or cells, that were found, and all that were asked for, over the `rate` rows that are meant
+
+    Args:
+        rows: long rows
+        **where: which of them, as of `results.select`
+    """
     rates = select(rows, quantity="rate", **where)
     return round((rates.value * rates.n).sum()), int(rates.n.sum())
 
@@ -718,7 +872,11 @@ def _matrix_facts(rows: pd.DataFrame) -> dict:
 
 
 def facts(measured: pd.DataFrame) -> dict:
-    "The numbers that the prose of the page names, of all measured rows: name -> number, or True or False"
+    """The numbers that the prose of the page names, of all measured rows: name -> number, or True or False
+
+    Args:
+        measured: all measured rows
+    """
     rows = results.runs(measured)
     recalled = _recall_facts(rows, measured)
     numbers = {}

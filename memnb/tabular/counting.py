@@ -8,14 +8,34 @@ __all__ = []
 # %% ../../nbs/tabular/counting.ipynb #068bafad
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from .. import results
+from ..data import Table
 from ..results import Rows
 from ..stats import binom_ci, mean_ci
 
 # %% ../../nbs/tabular/counting.ipynb #e55a274d
-def per_query(part: str, table, truth, said, ok, answers=(), **more):
-    "A DataFrame, one row a query: dataset, part, truth, said, ok, the columns `more`, and whether it was refused"
+def per_query(
+    part: str,
+    table: Table,
+    truth: list,
+    said: list,
+    ok: list[bool],
+    answers: list = (),
+    **more,
+) -> pd.DataFrame:
+    """A DataFrame, one row a query: dataset, part, truth, said, ok, the columns `more`, and whether it was refused
+
+    Args:
+        part: name of the test
+        table: that was asked about
+        truth: right answers
+        said: answers, as read
+        ok: which are right
+        answers: as they came; a refused one has a reason
+        **more: further columns
+    """
     refused = False
     if len(answers):
         refused = [hasattr(answer, "reason") for answer in answers]
@@ -25,7 +45,12 @@ def per_query(part: str, table, truth, said, ok, answers=(), **more):
 
 
 def proportion(k: int, n: int) -> dict:
-    "A rate with its exact 95 % interval, as a judged row has it: value, low, high, n"
+    """A rate with its exact 95 % interval, as a judged row has it: value, low, high, n
+
+    Args:
+        k: successes
+        n: trials
+    """
     low, high = binom_ci(k, n)
     return dict(value=k / n if n else float("nan"), low=low, high=high, n=n)
 
@@ -44,7 +69,17 @@ def write_value(
     n: int = None,
     text: str = "",
 ) -> None:
-    "Write a number; one of no units (n = 0) has a row without a value, which says that nothing was answered"
+    """Write a number; one of no units (n = 0) has a row without a value, which says that nothing was answered
+
+    Args:
+        at: where it is written
+        quantity: what the number is
+        value: NaN: not measured
+        low: lower end of its interval
+        high: upper end
+        n: units
+        text: a word that belongs to it
+    """
     units = {} if n is None else dict(n=n)
     if n == 0 and np.isnan(value):
         ends = {} if low is None else dict(low=low, high=high)
@@ -57,19 +92,37 @@ def write_value(
 def write_share(
     at: Rows, quantity: str, hits: int, n: int, text: str = ""
 ) -> None:
-    "Write the share of n units that are hits, with its exact 95 % interval; of none of none as `write_value`"
+    """Write the share of n units that are hits, with its exact 95 % interval; of none of none as `write_value`
+
+    Args:
+        at: where it is written
+        quantity: what the number is
+        hits: units that count
+        n: units
+        text: a word that belongs to it
+    """
     share = hits / n if n else np.nan
     write_value(at, quantity, share, *binom_ci(hits, n), n=n, text=text)
 
 
-def write_mean(at: Rows, quantity: str, values) -> None:
-    "Write the mean over units, with its 95 % interval by Student's t; one unit has none"
+def write_mean(at: Rows, quantity: str, values: ArrayLike) -> None:
+    """Write the mean over units, with its 95 % interval by Student's t; one unit has none
+
+    Args:
+        at: where it is written
+        quantity: what the number is
+        values: a number a unit
+    """
     mean, low, high = mean_ci(values)
     write_value(at, quantity, mean, low, high, n=len(values))
 
 # %% ../../nbs/tabular/counting.ipynb #3e23c549
 def answered(result: pd.DataFrame) -> pd.DataFrame:
-    "What was answered: the rows whose question was not refused"
+    """What was answered: the rows whose question was not refused
+
+    Args:
+        result: queries of a test, from `per_query`
+    """
     return result[~result.refused.astype(bool)]
 
 
@@ -77,6 +130,10 @@ def write_answers(at: Rows, result: pd.DataFrame) -> None:
     """Write the numbers of a test, from its queries: the `rate` of right answers, and how many were `refused`, if any.
 
     Where the test looks, too: how many were `unreadable`, and the share of those in which the truth is `contained`.
+
+    Args:
+        at: where it is written
+        result: queries of a test, from `per_query`
     """
     answers = answered(result)
     n = len(answers)
@@ -91,7 +148,13 @@ def write_answers(at: Rows, result: pd.DataFrame) -> None:
 
 
 def summary(result: pd.DataFrame, unit: str = "queries", **keys) -> Rows:
-    "Rate of right answers with its exact interval, from the queries of a test; `keys` are further columns"
+    """Rate of right answers with its exact interval, from the queries of a test; `keys` are further columns
+
+    Args:
+        result: queries of a test, from `per_query`
+        unit: what was asked for
+        **keys: further columns
+    """
     part, dataset = result[["part", "dataset"]].iloc[0]
     rows = Rows(part=part, dataset=dataset, unit=unit, **keys)
     write_answers(rows, result)
@@ -99,7 +162,11 @@ def summary(result: pd.DataFrame, unit: str = "queries", **keys) -> Rows:
 
 
 def with_ends(counts: pd.DataFrame) -> pd.DataFrame:
-    "Shares of counts, `k` of `n`, with their exact 95 % intervals: the counts with value, low, high"
+    """Shares of counts, `k` of `n`, with their exact 95 % intervals: the counts with value, low, high
+
+    Args:
+        counts: `k` and `n`, a row a share
+    """
     ends = [binom_ci(int(k), int(n)) for k, n in zip(counts.k, counts.n)]
     low = [low for low, _ in ends]
     high = [high for _, high in ends]
@@ -112,6 +179,11 @@ def recall(
     """What each test finds by number of repetitions, all data sets together: test (or `by`), times, k, n, value, low, high.
 
     Empty where none was measured.
+
+    Args:
+        rows: long rows
+        part: of the rows
+        by: column by which they are counted
     """
     rates = results.wide(rows, "rate", part=part)
     if not len(rates):

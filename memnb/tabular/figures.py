@@ -40,8 +40,13 @@ _PEOPLE |= {
 _NAMES = list(_PEOPLE)
 
 
-def rows_of(profile: str = None, model: str = ""):
-    "The stored rows of a model that was asked, and of those fine-tuned with known repetitions: of each the largest run"
+def rows_of(profile: str = None, model: str = "") -> pd.DataFrame:
+    """The stored rows of a model that was asked, and of those fine-tuned with known repetitions: of each the largest run
+
+    Args:
+        profile: batch profile that comes first; default: the largest
+        model: which is asked; default: the first
+    """
     rows = results.measured("tabular")
     known = rows["part"].isin(KNOWN)
     asked = results.runs(rows[~known], profile)
@@ -85,8 +90,13 @@ def _known_found(measured):
     return {t: "\n".join(x) for t, x in lines.items()}
 
 
-def fig_x_table1(measured, reported):
-    "Table 1 as a grid: of each test GPT-4 at the left and ours at the right; below: recall of each test"
+def fig_x_table1(measured: pd.DataFrame, reported: pd.DataFrame):
+    """Table 1 as a grid: of each test GPT-4 at the left and ours at the right; below: recall of each test
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
     t1 = reported[
         (reported["where"] == "Table 1") & (reported.model == "GPT-4")
     ]
@@ -168,15 +178,25 @@ def _beside(measured, reported, part, where):
     return p.reindex([d for d in _NAMES if d in p.index])
 
 
-def tab4(measured, reported):
-    "Table 4: rows and features completed, paper beside ours; of ours also those contained and unreadable"
+def tab4(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Table 4: rows and features completed, paper beside ours; of ours also those contained and unreadable
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
     tests = "row_completion", "feature_completion"
     each = {t: _beside(measured, reported, t, "Table 4") for t in tests}
     return pd.concat(each, axis=1).fillna("-")
 
 
-def tab5(measured, reported):
-    "Table 5: first tokens completed, with the accuracy that needs no memory, paper beside ours"
+def tab5(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Table 5: first tokens completed, with the accuracy that needs no memory, paper beside ours
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
     out = _beside(measured, reported, "first_token", "Table 5")
     base = (
         reported[reported.what == "first_token_baseline"]
@@ -195,8 +215,13 @@ def tab5(measured, reported):
     return out
 
 
-def tab2(measured, reported):
-    "Table 2: few-shot prediction, accuracy with 95 % interval, paper beside ours"
+def tab2(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Table 2: few-shot prediction, accuracy with 95 % interval, paper beside ours
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
 
     def shown(d, who):
         ends = d[["value", "low", "high"]].astype(float).values
@@ -218,8 +243,13 @@ def tab2(measured, reported):
     return both[[d for d in _NAMES if d in both]].fillna("-")
 
 
-def tab3(measured, reported):
-    "Table 3: how far samples are copies, paper beside ours; and how many of ours were valid"
+def tab3(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Table 3: how far samples are copies, paper beside ours; and how many of ours were valid
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
     form = dict.fromkeys(
         ["copied_observations", "copied_feature_values"], "{:.1%}"
     )
@@ -273,8 +303,13 @@ def _completions(ax, m, dataset, looks):
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def fig1(measured, reported):
-    "Figure 1: conditional completion against draws from the marginal, of a model and of known rows"
+def fig1(measured: pd.DataFrame, reported: pd.DataFrame):
+    """Figure 1: conditional completion against draws from the marginal, of a model and of known rows
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
     own = _asked(measured)
     m = wide(own, "rate", part="conditional_completion")
     if not len(m):
@@ -363,8 +398,18 @@ def _densities(ax, real, drawn):
         )
 
 
-def fig2(measured, reported, dataset="california-housing"):
-    "Figure 2: zero-knowledge samples at several temperatures over the distribution of the data"
+def fig2(
+    measured: pd.DataFrame,
+    reported: pd.DataFrame,
+    dataset: str = "california-housing",
+):
+    """Figure 2: zero-knowledge samples at several temperatures over the distribution of the data
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+        dataset: whose samples are drawn
+    """
     m = select(_asked(measured), part="sample", dataset=dataset)
     if not len(m):
         return plots.placeholder(
@@ -466,20 +511,35 @@ def _matrix(ax, r, label, names=False):
     ax.set_ylabel(label)
 
 
-def fig3(measured, reported=None):
-    "Figure 3: correlations for data sets with different results in Table 1"
+def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
+    """Figure 3: correlations for data sets with different results in Table 1
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
     return _matrices(
         measured, ["california-housing", "titanic", "scikit-diabetes"]
     )
 
 
-def fig4(measured, reported=None):
-    "Figure 4: correlations, first four data sets"
+def fig4(measured: pd.DataFrame, reported: pd.DataFrame = None):
+    """Figure 4: correlations, first four data sets
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
     return _matrices(measured, ["iris", "wine", "titanic", "openml-diabetes"])
 
 
-def fig5(measured, reported=None):
-    "Figure 5: correlations, other data sets"
+def fig5(measured: pd.DataFrame, reported: pd.DataFrame = None):
+    """Figure 5: correlations, other data sets
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
     return _matrices(
         measured, ["adult", "california-housing", "scikit-diabetes"]
     )
@@ -537,8 +597,13 @@ def _by_dose(ax, counts):
     ax.set(xlabel="number of repetitions", ylim=(-0.04, 1.04))
 
 
-def fig_x_found(measured, reported):
-    "Rows completed verbatim: paper beside ours, and a model fine-tuned with known repetitions"
+def fig_x_found(measured: pd.DataFrame, reported: pd.DataFrame):
+    """Rows completed verbatim: paper beside ours, and a model fine-tuned with known repetitions
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
     own, known = (
         _asked(measured),
         select(measured, part="truth", test="row_completion"),
@@ -561,8 +626,13 @@ def fig_x_found(measured, reported):
     return plots.finish(fig, "Share of rows completed verbatim", foot, caption)
 
 
-def fig_x_eyes(measured, reported=None):
-    "Known rows found by each test of Table 1 in its own form, by how often they were repeated"
+def fig_x_eyes(measured: pd.DataFrame, reported: pd.DataFrame = None):
+    """Known rows found by each test of Table 1 in its own form, by how often they were repeated
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
     rows = pooled_eyes(select(measured, part="eyes"))
     m = recall(rows, "eyes")
     if not len(m):
@@ -611,8 +681,13 @@ def fig_x_eyes(measured, reported=None):
     return plots.finish(fig, "Recall in the form of Table 1", foot, caption)
 
 # %% ../../nbs/tabular/figures.ipynb #8d60da16
-def fig_x_exposure(measured, reported=None):
-    "Accuracy on rows of each table by number of repetitions, and on the same rows before fine-tuning"
+def fig_x_exposure(measured: pd.DataFrame, reported: pd.DataFrame = None):
+    """Accuracy on rows of each table by number of repetitions, and on the same rows before fine-tuning
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+    """
     own = whole(results.runs(select(measured, part="exposure")))
     m = select(own, quantity="rate", dataset=_NAMES) if len(own) else own
     if not len(m):

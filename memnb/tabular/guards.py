@@ -17,11 +17,11 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from ..data import once
+from ..data import Table, once
 from ..results import Rows
 from ..stats import fisher, sign_test
 from .counting import ROW_KEYS, answered, write_share
-from .prompting import load_table
+from .prompting import Dataset, load_table
 
 # %% ../../nbs/tabular/guards.ipynb #a1148932
 def _step(two_above, above):
@@ -72,16 +72,25 @@ def _guessed_rows(t):
     return np.concatenate([[False] * 2, np.all(right, axis=0)])
 
 
-def row_guess(t) -> dict:
-    "Share of rows that a guess gives verbatim: value, n"
+def row_guess(t: Table) -> dict:
+    """Share of rows that a guess gives verbatim: value, n
+
+    Args:
+        t: the table
+    """
     right = _guessed_rows(t)[2:]
     return dict(
         value=float(right.mean()) if len(right) else float("nan"), n=len(right)
     )
 
 
-def line_guess(t, splits) -> int:
-    "Lines of the header test that need no memory: most lines one after the other, from a cut or from the next line on, that a guess gives"
+def line_guess(t: Table, splits: tuple[int, ...]) -> int:
+    """Lines of the header test that need no memory: most lines one after the other, from a cut or from the next line on, that a guess gives
+
+    Args:
+        t: the table
+        splits: lines in which the file is cut
+    """
     right = [*_guessed_rows(t), False]
     starts = [
         s - k for s in splits for k in (2, 1) if s - k < len(right)
@@ -151,8 +160,13 @@ def _with_cells(t, df):
 
 
 @once
-def shifted_twin(t, seed: int = 0):
-    "The same table with its numbers moved, its unique texts paired anew and, if need be, its values renamed: data.Table whose rows nobody has seen, if it can be made: see `changed`"
+def shifted_twin(t: Table, seed: int = 0) -> Table:
+    """The same table with its numbers moved, its unique texts paired anew and, if need be, its values renamed: data.Table whose rows nobody has seen, if it can be made: see `changed`
+
+    Args:
+        t: the table
+        seed: of what is moved
+    """
     rng, df, typed = (
         random.Random(f"{t.name} {seed} twin"),
         t.df.copy(),
@@ -179,8 +193,14 @@ def shifted_twin(t, seed: int = 0):
     return twin
 
 
-def changed(t, twin, rows: int = 6) -> float:
-    "How much of a table its twin changes: where no such rows follow each other in the table: share of places"
+def changed(t: Table, twin: Table, rows: int = 6) -> float:
+    """How much of a table its twin changes: where no such rows follow each other in the table: share of places
+
+    Args:
+        t: the table
+        twin: from `shifted_twin`
+        rows: that follow each other
+    """
 
     def runs(x):
         return [
@@ -191,8 +211,13 @@ def changed(t, twin, rows: int = 6) -> float:
     return sum(r not in old for r in runs(twin)) / len(twin)
 
 
-def changed_cells(t, twin) -> float:
-    "How many of the nearly unique cells of a table its twin changes: share of rows"
+def changed_cells(t: Table, twin: Table) -> float:
+    """How many of the nearly unique cells of a table its twin changes: share of rows
+
+    Args:
+        t: the table
+        twin: from `shifted_twin`
+    """
     return float(
         (
             t.df[t.unique].str.strip().values
@@ -207,6 +232,11 @@ def write_against_twin(
     """Is a test better on the table than on its twin? Write `twin`, the rate there, and `p_twin` of a one-sided test.
 
     A sign test of the places asked in both, else Fisher's.
+
+    Args:
+        at: where it is written
+        result: queries of the table
+        twin: queries of its twin
     """
     ours = answered(result)
     theirs = answered(twin)
@@ -227,10 +257,13 @@ def write_against_twin(
 
 # %% ../../nbs/tabular/guards.ipynb #c1f2a302
 @once
-def unique_values(dataset) -> pd.DataFrame:
+def unique_values(dataset: Dataset) -> pd.DataFrame:
     """How unique is the nearly unique feature, and is it tied to another one?
 
     Long rows: share of `distinct` values; largest rank `correlation_other`, with `other`.
+
+    Args:
+        dataset: name, path, DataFrame or data.Table
     """
     table = load_table(dataset)
     ranks = {}

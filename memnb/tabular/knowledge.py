@@ -14,8 +14,8 @@ import pandas as pd
 from fastcore.basics import listify
 
 from .. import data, results
-from ..data import once
-from ..lm import needs
+from ..data import Table, once
+from ..lm import LM, needs
 from ..results import Rows
 from . import prompting
 from memnb.tabular.counting import (
@@ -29,6 +29,7 @@ from memnb.tabular.counting import (
 from .method import tails
 from memnb.tabular.prompting import (
     SYSTEM,
+    Dataset,
     answers,
     load_table,
     other_sets,
@@ -47,15 +48,30 @@ def _ask_names(t):
     )
 
 
-def names_prompt(t, others, mode):
-    "The question for the names of a table, with other tables as solved examples (Figure 6)"
+def names_prompt(t: Table, others: list[Table], mode: str) -> list | str:
+    """The question for the names of a table, with other tables as solved examples (Figure 6)
+
+    Args:
+        t: table that is asked about
+        others: solved examples
+        mode: 'chat' or 'completion'
+    """
     shots = [(q, ", ".join(a)) for q, a in map(_ask_names, others)]
     return prompts(mode, SYSTEM["names"], shots, [_ask_names(t)[0]], ", ")[0]
 
 
 @needs("generate")
-def feature_names(model, dataset, sets: int = 5, mode: str = None):
-    "Does the model know the names of the features? DataFrame, one row a remaining name"
+def feature_names(
+    model: LM | str, dataset: Dataset, sets: int = 5, mode: str = None
+) -> pd.DataFrame:
+    """Does the model know the names of the features? DataFrame, one row a remaining name
+
+    Args:
+        model: lm.LM or its name
+        dataset: name, path, DataFrame or data.Table
+        sets: other data sets shown as solved examples
+        mode: 'chat' or 'completion'; default: the model's
+    """
     t, mode = load_table(dataset), mode or model.mode
     others, missing = other_sets(t, sets), _ask_names(t)[1]
     # what stands in an example can be copied
@@ -75,8 +91,17 @@ def feature_names(model, dataset, sets: int = 5, mode: str = None):
     )
 
 # %% ../../nbs/tabular/knowledge.ipynb #7cf21e2d
-def sample_prompt(t, others, mode, seed=0):
-    "The question for a row of a table, with a row each of other tables as solved examples (Figure 8)"
+def sample_prompt(
+    t: Table, others: list[Table], mode: str, seed: int = 0
+) -> list | str:
+    """The question for a row of a table, with a row each of other tables as solved examples (Figure 8)
+
+    Args:
+        t: table that is asked about
+        others: solved examples
+        mode: 'chat' or 'completion'
+        seed: of every random choice
+    """
 
     def ask(t):
         return f"Dataset: {t.title}\nFeature Names: {', '.join(t.names)}"
@@ -88,14 +113,14 @@ def sample_prompt(t, others, mode, seed=0):
 
 @needs("generate")
 def sample(
-    model,
-    dataset,
+    model: LM | str,
+    dataset: Dataset,
     n: int = 25,
     temperature: float = 0.7,
     sets: int = 5,
     seed: int = 0,
     mode: str = None,
-):
+) -> pd.DataFrame:
     """Rows drawn from what a model knows of a data set
 
     Args:
@@ -129,12 +154,24 @@ def sample(
 
 # %% ../../nbs/tabular/knowledge.ipynb #70f818a4
 def valid_samples(drawn: pd.DataFrame) -> pd.DataFrame:
-    "What can be called a row: those with a value for more than half of the features"
+    """What can be called a row: those with a value for more than half of the features
+
+    Args:
+        drawn: samples, as of `sample`
+    """
     return drawn[drawn.notna().mean(axis=1) > 0.5]
 
 
-def kept_samples(dataset, drawn: pd.DataFrame, temperature: float) -> Rows:
-    "Samples as rows, so that a statistic can be made of them later: a row a sample: `text`, and whether it is valid"
+def kept_samples(
+    dataset: Dataset, drawn: pd.DataFrame, temperature: float
+) -> Rows:
+    """Samples as rows, so that a statistic can be made of them later: a row a sample: `text`, and whether it is valid
+
+    Args:
+        dataset: name, path, DataFrame or data.Table
+        drawn: samples, as of `sample`
+        temperature: at which they were drawn
+    """
     table = load_table(dataset)
     valid = drawn.index.isin(valid_samples(drawn).index)
     rows = Rows(
@@ -150,9 +187,15 @@ def kept_samples(dataset, drawn: pd.DataFrame, temperature: float) -> Rows:
 
 
 def read_samples(
-    rows: pd.DataFrame, dataset, temperature: float = 0.7
+    rows: pd.DataFrame, dataset: Dataset, temperature: float = 0.7
 ) -> pd.DataFrame:
-    "The valid samples that were kept of a table: text, a row a valid sample, as of `sample`"
+    """The valid samples that were kept of a table: text, a row a valid sample, as of `sample`
+
+    Args:
+        rows: long rows
+        dataset: name, path, DataFrame or data.Table
+        temperature: at which they were drawn
+    """
     table = load_table(dataset)
     is_sample = rows["part"].isin(["sample", "known_sample"])
     kept = results.select(rows[is_sample], dataset=table.name)
@@ -168,7 +211,11 @@ _NUMBER = re.compile(r"[-+]?(?=.*\d)\d*\.?(\d*)(?:[eE][-+]?\d+)?")
 
 @lru_cache(100_000)
 def form(value: str) -> str:
-    "How a value is written: 'number .2', 'text', 'missing'"
+    """How a value is written: 'number .2', 'text', 'missing'
+
+    Args:
+        value: as it is written
+    """
     text = str(value).strip()
     if text.lower() in _MISSING:
         return "missing"
@@ -180,7 +227,11 @@ def form(value: str) -> str:
 
 
 def forms(column: pd.Series) -> set:
-    "What counts as well written in a column: the forms of its values, and of categories the values themselves"
+    """What counts as well written in a column: the forms of its values, and of categories the values themselves
+
+    Args:
+        column: values of a feature, as text
+    """
     values = column.str.strip()
     is_category = values.nunique() <= 0.5 * len(values)
     written = set()
@@ -192,12 +243,21 @@ def forms(column: pd.Series) -> set:
 
 @once
 def written_forms(table: data.Table) -> dict[str, set]:
-    "What counts as well written in each column of a table, see `forms`"
+    """What counts as well written in each column of a table, see `forms`
+
+    Args:
+        table: the data
+    """
     return {feature: forms(table.df[feature]) for feature in table.names}
 
 
-def feature_values(dataset, drawn: pd.DataFrame) -> pd.DataFrame:
-    "Are sampled values written as in the data? One row a value that a sample gives"
+def feature_values(dataset: Dataset, drawn: pd.DataFrame) -> pd.DataFrame:
+    """Are sampled values written as in the data? One row a value that a sample gives
+
+    Args:
+        dataset: name, path, DataFrame or data.Table
+        drawn: samples, as of `sample`
+    """
     table = load_table(dataset)
     written = written_forms(table)
     cells = drawn[table.names].melt(var_name="feature", value_name="said")
@@ -217,16 +277,25 @@ def feature_values(dataset, drawn: pd.DataFrame) -> pd.DataFrame:
     )
 
 # %% ../../nbs/tabular/knowledge.ipynb #2722d960
-def one_spelling(values):
-    "Values as text, numbers in one spelling, missing ones as `nan` as in the prompts: Series of text"
+def one_spelling(values: pd.Series) -> pd.Series:
+    """Values as text, numbers in one spelling, missing ones as `nan` as in the prompts: Series of text
+
+    Args:
+        values: of a feature, as text
+    """
     text = values.astype("string").str.strip()
     text = text.mask(text.isin(data.MISSING), "nan")
     num = pd.to_numeric(text, errors="coerce")
     return text.where(num.isna(), num.map("{:.15g}".format)).mask(text.isna())
 
 
-def feature_distribution(dataset, drawn):
-    "Is the likeliest value the mode of the data? DataFrame, one row a feature"
+def feature_distribution(dataset: Dataset, drawn: pd.DataFrame) -> pd.DataFrame:
+    """Is the likeliest value the mode of the data? DataFrame, one row a feature
+
+    Args:
+        dataset: name, path, DataFrame or data.Table
+        drawn: samples, as of `sample`
+    """
     t, rows = load_table(dataset), []
     for f in t.names:
         count, said = (
@@ -257,8 +326,13 @@ def _numbers(dataset, drawn):
     ).astype(float)
 
 
-def matrices(dataset, drawn):
-    "Two DataFrames: correlations of the numeric features in the data, and in the samples (0 where one does not vary)"
+def matrices(dataset: Dataset, drawn: pd.DataFrame) -> tuple:
+    """Two DataFrames: correlations of the numeric features in the data, and in the samples (0 where one does not vary)
+
+    Args:
+        dataset: name, path, DataFrame or data.Table
+        drawn: samples, as of `sample`
+    """
     real, x = _numbers(dataset, drawn)
     return real.corr(), _correlations(x)
 
@@ -270,12 +344,18 @@ def _alike(a, b):
 
 
 def conditional_distribution(
-    dataset, drawn: pd.DataFrame, resamples: int = 999, seed: int = 0
+    dataset: Dataset, drawn: pd.DataFrame, resamples: int = 999, seed: int = 0
 ) -> Rows:
     """Do the samples have the correlations of the data?
 
     Rows: `correlation` of the two matrices, its 95 % interval over the n samples, and the `p` of permuted names.
     No rows for fewer than 30 samples or three numeric features.
+
+    Args:
+        dataset: name, path, DataFrame or data.Table
+        drawn: samples, as of `sample`
+        resamples: bootstrap samples, and permutations
+        seed: of every random choice
     """
     rows = Rows(
         part="conditional_distribution",
@@ -321,16 +401,27 @@ def _beginning(t, row, i):
 
 @needs("generate")
 def conditional_completion(
-    model,
-    dataset,
-    n=25,
+    model: LM | str,
+    dataset: Dataset,
+    n: int = 25,
     features: list = None,
-    sets=5,
-    seed=0,
-    mode=None,
+    sets: int = 5,
+    seed: int = 0,
+    mode: str = None,
     rows: list = None,
-):
-    "Can the model continue a row with a value that occurs in the data? DataFrame, one row a query; `base` is the marginal's chance to be valid"
+) -> pd.DataFrame:
+    """Can the model continue a row with a value that occurs in the data? DataFrame, one row a query; `base` is the marginal's chance to be valid
+
+    Args:
+        model: lm.LM or its name
+        dataset: name, path, DataFrame or data.Table
+        n: queries a feature
+        features: that are asked for; default: eight with few values
+        sets: other data sets shown as solved examples
+        seed: of every random choice
+        mode: 'chat' or 'completion'; default: the model's
+        rows: numbers of the rows that are asked for; default: drawn by chance
+    """
     prompting.check_count(n)
     t, parts, mode = load_table(dataset), [], mode or model.mode
     others, cells = other_sets(t, sets), t.df.apply(one_spelling)
@@ -392,6 +483,11 @@ def completion_rates(
 
     Draws from the marginal are right in query i with a known probability, so the number of right ones has a
     Poisson-binomial distribution: both p-values are its exact tails.
+
+    Args:
+        result: from `conditional_completion`
+        part: what the rows are recorded under
+        **keys: further columns
     """
     dataset = result.dataset.iloc[0]
     rows = Rows(part=part, dataset=dataset, unit="queries", **keys)
@@ -409,14 +505,23 @@ def completion_rates(
 
 # %% ../../nbs/tabular/knowledge.ipynb #d945a3d5
 def conditioning(
-    model,
-    dataset="california-housing",
+    model: LM | str,
+    dataset: Dataset = "california-housing",
     n: int = 25,
     sets: int = 5,
     seed: int = 0,
     mode: str = None,
 ) -> Rows:
-    "The `rate` of valid samples, with solved examples from other data sets (item 'shown') and with none ('none')"
+    """The `rate` of valid samples, with solved examples from other data sets (item 'shown') and with none ('none')
+
+    Args:
+        model: lm.LM or its name
+        dataset: name, path, DataFrame or data.Table
+        n: samples of each kind
+        sets: other data sets shown as solved examples
+        seed: of every random choice
+        mode: 'chat' or 'completion'; default: the model's
+    """
     table = load_table(dataset)
     rows = Rows(part="conditioning", dataset=table.name, unit="samples")
     for item, solved in dict(shown=sets, none=0).items():
@@ -436,8 +541,16 @@ def _cell_codes(real, drawn) -> tuple:
     return tuple(np.stack(x, 1) for x in zip(*out))
 
 
-def ngram(real, drawn, own=None):
-    "Best n-gram match of each row: int array: for each drawn row the most feature values shared with one row of `real`"
+def ngram(
+    real: pd.DataFrame, drawn: pd.DataFrame, own: np.ndarray = None
+) -> np.ndarray:
+    """Best n-gram match of each row: int array: for each drawn row the most feature values shared with one row of `real`
+
+    Args:
+        real: rows of the data, as text
+        drawn: rows that are compared with them
+        own: of each such row its number among the data, which does not count
+    """
     a, b = _cell_codes(real, drawn)
     best = []
     for i, row in enumerate(b):
@@ -449,17 +562,30 @@ def ngram(real, drawn, own=None):
 
 # %% ../../nbs/tabular/knowledge.ipynb #53ab36c7
 @once
-def neighbours(dataset, most: int = 500, seed: int = 0):
-    "Best n-gram match of rows with the other rows: int array: the most values that each shares with another row"
+def neighbours(dataset: Dataset, most: int = 500, seed: int = 0) -> np.ndarray:
+    """Best n-gram match of rows with the other rows: int array: the most values that each shares with another row
+
+    Args:
+        dataset: name, path, DataFrame or data.Table
+        most: rows that are compared with all others
+        seed: of every random choice
+    """
     t = load_table(dataset)
     own = np.random.default_rng(seed).permutation(len(t))[:most]
     return ngram(t.df, t.df.iloc[own], own)
 
 
 def copies(
-    dataset, drawn: pd.DataFrame, most: int = 500, seed: int = 0
+    dataset: Dataset, drawn: pd.DataFrame, most: int = 500, seed: int = 0
 ) -> Rows:
-    "Are samples copies? The three measures of Table 3; of item 'data' are real rows"
+    """Are samples copies? The three measures of Table 3; of item 'data' are real rows
+
+    Args:
+        dataset: name, path, DataFrame or data.Table
+        drawn: samples, as of `sample`
+        most: rows that are compared with all others
+        seed: of every random choice
+    """
     table = load_table(dataset)
     rows = Rows(dataset=table.name)
     features = len(table.names)

@@ -11,14 +11,16 @@ import random
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 
-from ..data import once
-from ..lm import needs
+from ..data import Table, once
+from ..lm import LM, needs
 from . import prompting
 from .counting import per_query
 from .prediction import encoded, learners
 from memnb.tabular.prompting import (
     SYSTEM,
+    Dataset,
     check_count,
     load_table,
     matches,
@@ -45,9 +47,17 @@ def _example_starts(t, rows: int, shots: int, seed: int) -> tuple:
 
 
 def row_queries(
-    t, n: int, rows: int = 15, shots: int = 5, seed: int = 0
+    t: Table, n: int, rows: int = 15, shots: int = 5, seed: int = 0
 ) -> list:
-    "At most n places to ask about: (line number, start lines of its solved examples); `rows` counts the header"
+    """At most n places to ask about: (line number, start lines of its solved examples); `rows` counts the header
+
+    Args:
+        t: table that is asked about
+        n: places, at most
+        rows: lines shown, the header counts as one
+        shots: solved examples
+        seed: choice of places
+    """
     lines, (a, b) = t.lines, _example_starts(t, rows, shots, seed)
     shown = {i for s in a for i in range(s, s + rows + 1)}
 
@@ -65,14 +75,14 @@ def row_queries(
 
 @needs("generate")
 def row_completion(
-    model,
-    dataset,
+    model: LM | str,
+    dataset: Dataset,
     n: int = 25,
     rows: int = 15,
     shots: int = 5,
     seed: int = 0,
     mode: str = None,
-):
+) -> pd.DataFrame:
     """Can the model give the next row, verbatim?
 
     Args:
@@ -121,7 +131,12 @@ def row_completion(
 
 # %% ../../nbs/tabular/memorization.ipynb #c20db2ae
 def completed(truth: str, said: str) -> int:
-    "Whole lines that agree, the rest of the cut line being one: from the cut, or from the next line on"
+    """Whole lines that agree, the rest of the cut line being one: from the cut, or from the next line on
+
+    Args:
+        truth: what stands behind the cut
+        said: the answer
+    """
     a, b = (
         [x.strip() for x in s.strip("\n").rstrip().split("\n")]
         for s in (truth, said)
@@ -131,7 +146,11 @@ def completed(truth: str, said: str) -> int:
 
 
 def token_length(rows: list) -> int:
-    "Characters of the first token: at least three values, the commonest below one half; 0 where no length works"
+    """Characters of the first token: at least three values, the commonest below one half; 0 where no length works
+
+    Args:
+        rows: lines of the file
+    """
     for size in range(1, max(map(len, rows)) + 1):
         counts = Counter(r[:size] for r in rows)
         if len(counts) >= 3 and max(counts.values()) < 0.5 * len(rows):
@@ -139,8 +158,13 @@ def token_length(rows: list) -> int:
     return 0
 
 
-def first_token(dataset, result):
-    "Does the completed row begin right? `result` is from `row_completion`; a DataFrame, one row a query"
+def first_token(dataset: Dataset, result: pd.DataFrame) -> pd.DataFrame:
+    """Does the completed row begin right? `result` is from `row_completion`; a DataFrame, one row a query
+
+    Args:
+        dataset: name, path, DataFrame or data.Table
+        result: from `row_completion`
+    """
     t = load_table(dataset)
     size = token_length(t.rows)
     truth, said = ([s[:size] for s in result[c]] for c in ("truth", "said"))
@@ -150,8 +174,14 @@ def first_token(dataset, result):
     )
 
 # %% ../../nbs/tabular/memorization.ipynb #ff36e2a6
-def cut_file(t, line: int, seed) -> tuple:
-    "The file cut inside a line, at a random place of its middle third: (what stands before the cut, up to 5000 characters behind it)"
+def cut_file(t: Table, line: int, seed: int) -> tuple:
+    """The file cut inside a line, at a random place of its middle third: (what stands before the cut, up to 5000 characters behind it)
+
+    Args:
+        t: whose file is cut
+        line: number of the line, the header is 1
+        seed: of the place within the line
+    """
     lines = t.lines
     # in the middle third, so that a piece of the line is left to be known
     size = len(lines[line - 1])
@@ -164,15 +194,25 @@ def cut_file(t, line: int, seed) -> tuple:
 
 @needs("generate")
 def header(
-    model,
-    dataset,
-    splits=(2, 4, 6, 8),
-    chars=500,
-    sets=5,
+    model: LM | str,
+    dataset: Dataset,
+    splits: tuple[int, ...] = (2, 4, 6, 8),
+    chars: int = 500,
+    sets: int = 5,
     seed: int = 0,
     mode: str = None,
-):
-    "Does the model know the first rows of the file? DataFrame, one row a split; `lines`: completed"
+) -> pd.DataFrame:
+    """Does the model know the first rows of the file? DataFrame, one row a split; `lines`: completed
+
+    Args:
+        model: lm.LM or its name
+        dataset: name, path, DataFrame or data.Table
+        splits: lines in which the file is cut
+        chars: characters that are asked for, at least
+        sets: other data sets shown as solved examples
+        seed: of every random choice
+        mode: 'chat' or 'completion'; default: the model's
+    """
     t, mode = load_table(dataset), mode or model.mode
     splits = [s for s in splits if s <= len(t) - 1] or [2]
     others = prompting.other_sets(t, sets) if mode == "chat" else []
@@ -213,9 +253,23 @@ def header(
 # %% ../../nbs/tabular/memorization.ipynb #78d184fe
 @needs("generate")
 def feature_completion(
-    model, dataset, n=25, shots=5, seed: int = 0, mode: str = None
-):
-    "Can the model give a nearly unique value of a row? DataFrame, one row a query"
+    model: LM | str,
+    dataset: Dataset,
+    n: int = 25,
+    shots: int = 5,
+    seed: int = 0,
+    mode: str = None,
+) -> pd.DataFrame:
+    """Can the model give a nearly unique value of a row? DataFrame, one row a query
+
+    Args:
+        model: lm.LM or its name
+        dataset: name, path, DataFrame or data.Table
+        n: queries; fewer where the table has fewer
+        shots: solved rows
+        seed: of every random choice
+        mode: 'chat' or 'completion'; default: the model's
+    """
     check_count(n)
     t, mode = load_table(dataset), mode or model.mode
     if not (f := t.unique) or len(t) <= shots:
@@ -267,8 +321,14 @@ def feature_completion(
 
 # %% ../../nbs/tabular/memorization.ipynb #7e6b33ab
 @once
-def token_baseline(dataset, most: int = 1500, seed: int = 0) -> dict:
-    "How well can the first token be guessed without memory? accuracy of mode, row before, logistic regression and gradient boosting"
+def token_baseline(dataset: Dataset, most: int = 1500, seed: int = 0) -> dict:
+    """How well can the first token be guessed without memory? accuracy of mode, row before, logistic regression and gradient boosting
+
+    Args:
+        dataset: name, path, DataFrame or data.Table
+        most: rows that the guesses are tried on
+        seed: of every random choice
+    """
     from sklearn.model_selection import cross_val_score
 
     t = load_table(dataset)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pandas as pd
 
 from .. import data, lm, plant, results
-from ..lm import needs
+from ..lm import LM, needs
 from ..results import Rows
 from ..stats import Stratified, stratified_ci
 from memnb.tabular.counting import (
@@ -35,7 +35,11 @@ from .prompting import PRESETS, budget
 
 # %% ../../nbs/tabular/planted.ipynb #4151477d
 def planted_blocks(name: str = "tables") -> list:
-    "The rows of a planted model as tables, one for each source and number of times shown: (times shown, data.Table), one block of rows each"
+    """The rows of a planted model as tables, one for each source and number of times shown: (times shown, data.Table), one block of rows each
+
+    Args:
+        name: planted model whose rows are asked for
+    """
     out = []
     for (source, times), g in plant.truth(name).groupby(
         ["source", "times"], sort=False
@@ -56,19 +60,29 @@ def planted_blocks(name: str = "tables") -> list:
 # %% ../../nbs/tabular/planted.ipynb #124e9bbb
 @needs("generate")
 def known_rows(
-    model,
-    name="forms",
+    model: LM | str,
+    name: str = "forms",
     n: int = 99,
-    mode="chat",
-    doses=None,
-    sources=None,
+    mode: str = "chat",
+    doses: list[int] = None,
+    sources: list[str] = None,
     seed: int = 0,
     **size,
-):
+) -> pd.DataFrame:
     """The memorization tests on rows shown a known number of times; twins equal to a member are left out.
 
     `name` is that of the planted model whose rows are asked for, n the queries a block; `size` is as in `PRESETS`, by
     default 'quick'. DataFrame, one row a query; `times`: how often the row was shown.
+
+    Args:
+        model: lm.LM or its name
+        name: planted model whose rows are asked for
+        n: questions a block
+        mode: 'chat' or 'completion'
+        doses: repetitions that are asked for; default: all
+        sources: tables that are asked for; default: all
+        seed: of every random choice
+        **size: prompt sizes that differ from those of 'quick', as in `PRESETS`
     """
     m, blocks, parts = lm.load(model, mode=mode), planted_blocks(name), []
     z, ask = PRESETS["quick"] | size, dict(seed=seed, mode=mode)
@@ -99,7 +113,12 @@ def known_rows(
 
 
 def found_rates(result: pd.DataFrame, part: str = "truth") -> Rows:
-    "What the tests found: the `rate` by data set, test and number of repetitions"
+    """What the tests found: the `rate` by data set, test and number of repetitions
+
+    Args:
+        result: from `known_rows`
+        part: of the rows
+    """
     rows = Rows(part=part, unit="rows" if part == "eyes" else "queries")
     each = result.groupby(["part", "times", "dataset"], sort=False)
     for (test, times, dataset), queries in each:
@@ -110,7 +129,7 @@ def found_rates(result: pd.DataFrame, part: str = "truth") -> Rows:
 # %% ../../nbs/tabular/planted.ipynb #5ddc366c
 @needs("generate")
 def known_completions(
-    model,
+    model: LM | str,
     n: int = 20,
     name: str = "forms",
     sets: int = 2,
@@ -155,12 +174,20 @@ KNOWN = (
 
 
 def both_halves(name: str) -> str:
-    "What a model and its swapped half are called together"
+    """What a model and its swapped half are called together
+
+    Args:
+        name: of one of them, as 'planted:forms'
+    """
     return f"planted:{name.removeprefix('planted:').removesuffix('-swapped')}, both halves"
 
 
-def whole(rows):
-    "Rows without those of halves that are there together, too: long rows"
+def whole(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows without those of halves that are there together, too: long rows
+
+    Args:
+        rows: long rows
+    """
     names = set(rows.model) if "model" in rows else set()
     return (
         rows[~rows.model.isin({x for x in names if both_halves(x) in names})]
@@ -169,8 +196,12 @@ def whole(rows):
     )
 
 
-def pooled_eyes(rows):
-    "What the tests find of the rows of all models that were planted in their forms: long rows as of one model"
+def pooled_eyes(rows: pd.DataFrame) -> pd.DataFrame:
+    """What the tests find of the rows of all models that were planted in their forms: long rows as of one model
+
+    Args:
+        rows: long rows
+    """
     rows = results.runs(rows) if "model" in rows else rows
     if "model" not in rows or rows.model.nunique() < 2:
         return rows
@@ -209,14 +240,23 @@ def _label_contexts(t, hidden, size: int, n: int, seed: int = 0) -> list:
 
 @needs("generate")
 def labels_by_dose(
-    model,
+    model: LM | str,
     name: str = "forms",
     context: int = 6,
     contexts: int = 4,
     n: int = None,
     seed: int = 0,
-):
-    "Labels of rows shown a known number of times, where the label is the last cell of the line: DataFrame, one row a question: dataset, item, times, truth, said, ok, refused"
+) -> pd.DataFrame:
+    """Labels of rows shown a known number of times, where the label is the last cell of the line: DataFrame, one row a question: dataset, item, times, truth, said, ok, refused
+
+    Args:
+        model: lm.LM or its name
+        name: planted model whose rows are asked for
+        context: rows shown before a question
+        contexts: that each row is asked behind
+        n: rows of each number of repetitions; default: all
+        seed: of every random choice
+    """
     m, known, parts = lm.load(model, mode="completion"), plant.truth(name), []
     known = known[
         (known.times > 0) | ~known.text.isin(known.text[known.times > 0])
@@ -282,6 +322,10 @@ def exposure_rates(own: pd.DataFrame, base: pd.DataFrame) -> Rows:
 
     `own` and `base` are from `labels_by_dose`, of the fine-tuned model and of its base on the same rows. Rows of
     the part 'exposure', by table and all together: the rates of both, and how much `more` rows gain than controls.
+
+    Args:
+        own: from `labels_by_dose`, of the fine-tuned model
+        base: the same of its base
     """
     both = _row_by_row(own, base)
     controls = both[both.times == 0]
@@ -295,7 +339,12 @@ def exposure_rates(own: pd.DataFrame, base: pd.DataFrame) -> Rows:
 
 
 def halves_rates(first: tuple, second: tuple) -> Rows:
-    "The same of two models that were trained on each other's controls, so that each row is its own; pairs (own, base)"
+    """The same of two models that were trained on each other's controls, so that each row is its own; pairs (own, base)
+
+    Args:
+        first: pair (own, base) of `exposure_rates`
+        second: the same of the other half
+    """
     halves = [_row_by_row(*pair) for pair in (first, second)]
     parts = []
     for half, (ours, theirs) in enumerate((halves, halves[::-1])):

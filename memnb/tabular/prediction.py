@@ -9,8 +9,8 @@ __all__ = ['predict', 'write_labels']
 import numpy as np
 import pandas as pd
 
-from ..data import once
-from ..lm import needs
+from ..data import Table, once
+from ..lm import LM, needs
 from ..results import Rows
 from ..stats import paired_ci
 from . import prompting
@@ -23,6 +23,7 @@ from memnb.tabular.counting import (
 from memnb.tabular.prompting import (
     PRINTED,
     SYSTEM,
+    Dataset,
     answers,
     check_count,
     load_table,
@@ -30,8 +31,12 @@ from memnb.tabular.prompting import (
 )
 
 # %% ../../nbs/tabular/prediction.ipynb #4735958b
-def task_prompt(t) -> str:
-    "System prompt of the prediction task: text"
+def task_prompt(t: Table) -> str:
+    """System prompt of the prediction task: text
+
+    Args:
+        t: with a label column
+    """
     *most, last = [f for f in t.names if f != t.target]
     features = f"{', '.join(most)}, and {last}" if most else last
     if t.name == "openml-diabetes" and t.target == "Outcome":
@@ -45,15 +50,25 @@ def task_prompt(t) -> str:
 # %% ../../nbs/tabular/prediction.ipynb #15c6ae9b
 @needs("generate")
 def predict(
-    model,
-    dataset,
-    n=25,
-    shots=20,
+    model: LM | str,
+    dataset: Dataset,
+    n: int = 25,
+    shots: int = 20,
     seed: int = 0,
     target: str = None,
     mode: str = None,
-):
-    "Few-shot prediction of the label (Table 2): DataFrame, one row a query"
+) -> pd.DataFrame:
+    """Few-shot prediction of the label (Table 2): DataFrame, one row a query
+
+    Args:
+        model: lm.LM or its name
+        dataset: name, path, DataFrame or data.Table
+        n: rows that are asked for
+        shots: solved rows
+        seed: of every random choice
+        target: label column; default: the table's
+        mode: 'chat' or 'completion'; default: the model's
+    """
     check_count(n)
     t = load_table(dataset, target=target)
     if t.target is None:
@@ -96,6 +111,10 @@ def write_labels(at: Rows, result: pd.DataFrame) -> None:
 
     `balanced`, the mean share of right answers over the labels; `commonest`, the commonest answer with its share;
     `beyond`, how much larger the share of right answers is than that of the commonest label of the same rows.
+
+    Args:
+        at: where it is written
+        result: from `predict`
     """
     answers = answered(result)
     n = len(answers)
@@ -112,8 +131,13 @@ def write_labels(at: Rows, result: pd.DataFrame) -> None:
     at.value("beyond", (gained - lost) / n, *ends, n=n)
 
 # %% ../../nbs/tabular/prediction.ipynb #1ea2fd69
-def encoded(df, most: int = 20):
-    "Features as numbers: missing values filled with the median, frequent categories one-hot: DataFrame of numbers"
+def encoded(df: pd.DataFrame, most: int = 20) -> pd.DataFrame:
+    """Features as numbers: missing values filled with the median, frequent categories one-hot: DataFrame of numbers
+
+    Args:
+        df: typed features
+        most: categories of a column that are told apart
+    """
     num = (
         df.select_dtypes("number").astype(float).clip(-1e15, 1e15)
     )  # learners take no infinity
@@ -129,7 +153,11 @@ def encoded(df, most: int = 20):
 
 
 def learners(seed: int) -> dict:
-    "The two classical learners of the paper: name -> classifier"
+    """The two classical learners of the paper: name -> classifier
+
+    Args:
+        seed: of every random choice
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -143,8 +171,16 @@ def learners(seed: int) -> dict:
 
 
 @once
-def baselines(dataset, most: int = 4000, seed: int = 0):
-    "Accuracy of logistic regression and gradient boosting in nested cross-validation (Table 2): long rows: accuracy (`rate`) of each method, its `item`"
+def baselines(
+    dataset: Dataset, most: int = 4000, seed: int = 0
+) -> pd.DataFrame:
+    """Accuracy of logistic regression and gradient boosting in nested cross-validation (Table 2): long rows: accuracy (`rate`) of each method, its `item`
+
+    Args:
+        dataset: name, path, DataFrame or data.Table
+        most: rows that are learned from
+        seed: of every random choice
+    """
     from sklearn.model_selection import (
         GridSearchCV,
         StratifiedKFold,

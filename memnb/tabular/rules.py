@@ -68,8 +68,12 @@ def _by_lines(test, r):
     return "✗" if r.high < 0.1 else "✓" if r.low > 0.25 and alone else "?"
 
 # %% ../../nbs/tabular/rules.ipynb #a177d4e6
-def recalls(rows) -> dict:
-    "Test -> (found, asked) of the rows repeated most often, from long rows of the part 'eyes'"
+def recalls(rows: pd.DataFrame) -> dict:
+    """Test -> (found, asked) of the rows repeated most often, from long rows of the part 'eyes'
+
+    Args:
+        rows: long rows
+    """
     d = recall(rows, "eyes")
     return {
         r.test: (int(r.k), int(r.n))
@@ -86,6 +90,12 @@ def sure_recall(test: str, found: int, asked: int, splits: int = 4) -> float:
 
     A header is missed where all of its splits are. But cuts of one block are no independent units: its recall is known
     no better than from its blocks, all of them found.
+
+    Args:
+        test: one of `TESTS`
+        found: rows with known repetitions that it found
+        asked: rows that it was asked for
+        splits: cuts of a header, which is missed where all are
     """
     if not asked:
         return 0.0
@@ -97,7 +107,12 @@ def sure_recall(test: str, found: int, asked: int, splits: int = 4) -> float:
 
 
 def is_proved(test: str, known: dict) -> bool:
-    "Whether a test detects at least `POWER` of known rows, by the lower end; `known` is from `recalls`"
+    """Whether a test detects at least `POWER` of known rows, by the lower end; `known` is from `recalls`
+
+    Args:
+        test: one of `TESTS`
+        known: from `recalls`
+    """
     return sure_recall(test, *known.get(test, (0, 0))) >= POWER
 
 
@@ -125,8 +140,13 @@ def _open_reason(r, known) -> str:
     return "more questions would decide"
 
 
-def sign(row, known=None) -> str:
-    "✓ ✗ ? or - for a row of `results.wide`; without `known` no proof is asked of an ✗, as for printed numbers"
+def sign(row: pd.Series, known: dict = None) -> str:
+    """✓ ✗ ? or - for a row of `results.wide`; without `known` no proof is asked of an ✗, as for printed numbers
+
+    Args:
+        row: of `results.wide`
+        known: from `recalls`; default: no proof is asked of an ✗
+    """
     r, test = row.dropna(), row["part"]
     if (
         dict(header="lines", conditional_distribution="correlation").get(
@@ -184,14 +204,22 @@ def _judgements(rows):
     )
 
 
-def signs(rows) -> dict:
-    "(data set, test) -> sign"
+def signs(rows: pd.DataFrame) -> dict:
+    """(data set, test) -> sign
+
+    Args:
+        rows: long rows
+    """
     d = _judgements(rows)
     return dict(zip(zip(d.dataset, d.test), d.sign))
 
 
-def by_test(rows):
-    "Table 1 for one data set, tests that were not made among them; `recall` is of known rows, in this form"
+def by_test(rows: pd.DataFrame) -> pd.DataFrame:
+    """Table 1 for one data set, tests that were not made among them; `recall` is of known rows, in this form
+
+    Args:
+        rows: long rows
+    """
     d, known = (
         _judgements(rows).drop_duplicates("test").set_index("test"),
         recalls(rows),
@@ -205,8 +233,12 @@ def by_test(rows):
     ]
 
 # %% ../../nbs/tabular/rules.ipynb #d23eb5bd
-def printed_signs(rep):
-    "Our rules on the counts that the paper prints: DataFrame: dataset, model, what, k, n, rule (our sign)"
+def printed_signs(rep: pd.DataFrame) -> pd.DataFrame:
+    """Our rules on the counts that the paper prints: DataFrame: dataset, model, what, k, n, rule (our sign)
+
+    Args:
+        rep: what the paper prints
+    """
     base = rep[rep.what == "first_token_baseline"].set_index("dataset").value
     counts = rep[
         rep["where"].isin(["Table 4", "Table 5"]) & rep.k.notna()
