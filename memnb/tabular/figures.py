@@ -7,6 +7,8 @@ __all__ = ['rows_of', 'fig_x_table1', 'tab4', 'tab5', 'tab2', 'tab3', 'fig1', 'f
            'fig_x_eyes', 'fig_x_exposure']
 
 # %% ../../nbs/tabular/figures.ipynb #9931ab14
+from typing import NamedTuple
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -30,8 +32,9 @@ from memnb.tabular.rules import (
 )
 
 # %% ../../nbs/tabular/figures.ipynb #de053ee1
+# data sets in the order of the paper, and how it writes them
 _PUBLIC = "iris wine titanic openml-diabetes adult california-housing scikit-diabetes fico spaceship-titanic pneumonia"
-_PEOPLE = {d: d.replace("-", " ").title() for d in _PUBLIC.split()}
+_PEOPLE = {name: name.replace("-", " ").title() for name in _PUBLIC.split()}
 _PEOPLE |= {
     "openml-diabetes": "OpenML Diabetes",
     "adult": "Adult Income",
@@ -48,46 +51,91 @@ def rows_of(profile: str = None, model: str = "") -> pd.DataFrame:
         model: which is asked; default: the first
     """
     rows = results.measured("tabular")
-    known = rows["part"].isin(KNOWN)
-    asked = results.runs(rows[~known], profile)
-    own = select(
-        asked, model=model if model in set(asked.model) else asked.model.iloc[0]
-    )
-    return pd.concat([own, results.runs(rows[known])], ignore_index=True)
+    is_known = rows["part"].isin(KNOWN)
+    asked = results.runs(rows[~is_known], profile)
+    if model not in {*asked.model}:
+        model = asked.model.iloc[0]
+    trained = results.runs(rows[is_known])
+    return pd.concat([select(asked, model=model), trained], ignore_index=True)
 
 
-def _asked(measured):
+def _asked(measured: pd.DataFrame) -> pd.DataFrame:
     "Rows of one model that was asked, not fine-tuned with known repetitions"
-    own = measured[~measured["part"].isin(KNOWN)]
-    first = min(
-        own.get("model", ()), key=lambda m: m.startswith("planted"), default=""
-    )
-    return select(own, model=first) if first else own
+    rows = measured[~measured["part"].isin(KNOWN)]
+    models = [*rows.get("model", ())]
+    # another one before one that was fine-tuned by us
+    models.sort(key=lambda model: model.startswith("planted"))
+    first = models[0] if models else ""
+    return select(rows, model=first) if first else rows
 
 
-def _who(measured):
-    "Name and colour of the model that was asked"
+class _Asked(NamedTuple):
+    "Whose rows are drawn, and how"
+
+    label: str
+    color: str
+    rows: pd.DataFrame
+
+
+def _who(measured: pd.DataFrame) -> _Asked:
+    "The model that was asked, with its name and colour"
     name = next(iter(measured.get("model", ())), "the model")
-    return plots.label(name), plots.color(name)
+    return _Asked(plots.label(name), plots.color(name), measured)
+
+
+def _sets_of(rows: pd.DataFrame) -> list[str]:
+    "Data sets that have rows, in the order of the paper"
+    return [name for name in _NAMES if name in {*rows.dataset}]
 
 # %% ../../nbs/tabular/figures.ipynb #e0597fed
-def _known_found(measured):
+def _recall_lines(measured: pd.DataFrame) -> dict[str, str]:
     "Test -> what it finds of known rows or tables, for the last line of Table 1"
-    found = recalls(pooled_eyes(select(measured, part="eyes")))
-    lines = {t: [f"{k} of {n}"] for t, (k, n) in found.items()}
-    known = select(
-        measured, part="known_sample", quantity="rate", dataset="invented"
-    )
-    for r in known[known.times > 0].itertuples():
-        lines[r.test] = [f"{r.value * r.n:.0f} of {r.n:.0f}"]
-    names = select(
-        measured, part="known_cell", quantity="rate", dataset="persons"
-    )
-    for r in names[names.times > 0].itertuples():
-        lines.setdefault(r.test, []).append(
-            f"names {r.value * r.n:.0f} of {r.n:.0f}"
-        )
-    return {t: "\n".join(x) for t, x in lines.items()}
+    proved = recalls(pooled_eyes(select(measured, part="eyes")))
+    lines = {}
+    for test, (hits, n) in proved.items():
+        lines[test] = [f"{hits} of {n}"]
+    rates = select(measured, quantity="rate")
+    tables = select(rates, part="known_sample", dataset="invented")
+    for row in tables[tables.times > 0].itertuples():
+        lines[row.test] = [f"{row.value * row.n:.0f} of {row.n:.0f}"]
+    names = select(rates, part="known_cell", dataset="persons")
+    for row in names[names.times > 0].itertuples():
+        recalled = f"names {row.value * row.n:.0f} of {row.n:.0f}"
+        lines.setdefault(row.test, []).append(recalled)
+    return {test: "\n".join(parts) for test, parts in lines.items()}
+
+
+# a sign has the number of its colour
+_SIGNS = " ✓✗?-"
+_SIGN_COLORS = ["white", "#8CC7A1", "#E8A798", "#F3E3A6", "#E4E4E4"]
+_HEADS = [
+    "names",
+    "values",
+    "modes",
+    "corre-\nlations",
+    "header",
+    "next\nrow",
+    "unique\ncell",
+    "first\ntoken",
+]
+
+
+def _signs_beside(
+    measured: pd.DataFrame, reported: pd.DataFrame, sets: list[str]
+) -> np.ndarray:
+    "Signs of Table 1, a row a data set, of each test that of GPT-4 and ours"
+    printed = select(reported, where="Table 1", model="GPT-4")
+    theirs = printed.set_index(["dataset", "what"]).value.to_dict()
+    eyes = pooled_eyes(select(measured, part="eyes"))
+    ours = signs(pd.concat([_asked(measured), eyes]))
+    lines = []
+    for name in sets:
+        line = []
+        for test in TESTS:
+            cell = name, test
+            line += [theirs.get(cell, " "), ours.get(cell, " ")]
+        lines.append(line)
+    return np.array(lines)
 
 
 def fig_x_table1(measured: pd.DataFrame, reported: pd.DataFrame):
@@ -97,49 +145,36 @@ def fig_x_table1(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
-    t1 = reported[
-        (reported["where"] == "Table 1") & (reported.model == "GPT-4")
-    ]
-    paper, own = (
-        t1.set_index(["dataset", "what"]).value.to_dict(),
-        _asked(measured),
-    )
-    ours = signs(pd.concat([own, pooled_eyes(select(measured, part="eyes"))]))
-    names = list(dict.fromkeys([d for d in own.dataset.unique() if d] + _NAMES))
-    cells = [
-        [s.get((d, t), " ") for t in TESTS for s in (paper, ours)]
-        for d in names
-    ]
-    found, heads = (
-        _known_found(measured),
-        "names,values,modes,corre-\nlations,header,next\nrow",
-    )
-    heads = f"{heads},unique\ncell,first\ntoken".split(",")
-    hues = ListedColormap(["white", "#8CC7A1", "#E8A798", "#F3E3A6", "#E4E4E4"])
+    asked = _asked(measured)
+    names = [name for name in asked.dataset.unique() if name]
+    sets = list(dict.fromkeys(names + _NAMES))
+    cells = _signs_beside(measured, reported, sets)
+    recall_lines = _recall_lines(measured)
     with plots.style():
-        fig, ax = plt.subplots(figsize=(7.2, 0.3 * len(names) + 1.5))
-        codes = [[" ✓✗?-".index(s) for s in row] for row in cells]
-        look = dict(
-            cmap=hues,
+        fig, ax = plt.subplots(figsize=(7.2, 0.3 * len(sets) + 1.5))
+        sns.heatmap(
+            [[_SIGNS.index(sign) for sign in line] for line in cells],
+            annot=cells,
+            fmt="",
+            ax=ax,
+            cmap=ListedColormap(_SIGN_COLORS),
             vmin=0,
             vmax=4,
             cbar=False,
             lw=0.5,
             annot_kws=dict(color="black"),
         )
-        sns.heatmap(codes, annot=np.array(cells), fmt="", ax=ax, **look)
-        ax.set_yticks(
-            np.arange(len(names)) + 0.5,
-            [_PEOPLE.get(d, d) for d in names],
-            rotation=0,
-        )
-        at = np.arange(1, 2 * len(TESTS), 2)
-        ax.set_xticks(at, [found.get(t, "") for t in TESTS], rotation=0)
+        labels = [_PEOPLE.get(name, name) for name in sets]
+        ax.set_yticks(np.arange(len(sets)) + 0.5, labels, rotation=0)
+        middles = np.arange(1, 2 * len(TESTS), 2)
+        below = [recall_lines.get(test, "") for test in TESTS]
+        ax.set_xticks(middles, below, rotation=0)
         ax.set_xlabel("known rows found")
-        ax.vlines(at + 1, 0, len(names), color="white", lw=4)
+        ax.vlines(middles + 1, 0, len(sets), color="white", lw=4)
+        # left of it knowledge and learning
         ax.axvline(8, color="black", lw=0.8)
         top = ax.secondary_xaxis("top")
-        top.set_xticks(at, heads)
+        top.set_xticks(middles, _HEADS)
         for axis in (ax, top):
             axis.tick_params(length=0)
         top.spines["top"].set_visible(False)
@@ -148,34 +183,40 @@ def fig_x_table1(measured: pd.DataFrame, reported: pd.DataFrame):
         "public. ✓ evidence, ✗ evidence of absence, ? ambiguous, - cannot be asked. Left of the black line: knowledge and "
         "learning; right: memory, where a ✗ needs a test that finds known rows (last line; of names also an invented table)."
     )
-    return plots.finish(
-        fig, "Table 1: GPT-4 left, ours right", plots.foot(own), caption
-    )
+    title = "Table 1: GPT-4 left, ours right"
+    return plots.finish(fig, title, plots.foot(asked), caption)
 
 # %% ../../nbs/tabular/figures.ipynb #5a225e6e
-def _beside(measured, reported, part, where):
+def _count_text(row: pd.Series) -> str:
+    "Counts of a row of ours, as '30 / 40 (3 contained, 4 unreadable)'"
+    hits = row.rate * row.n
+    contained = row.get("contained", 0) * row.n - hits
+    counts = dict(contained=contained, unreadable=row.get("unreadable", 0))
+    notes = []
+    for word, count in counts.items():
+        if round(count) > 0:
+            notes.append(f"{count:.0f} {word}")
+    text = f"{hits:.0f} / {row.n:.0f}"
+    return f"{text} ({', '.join(notes)})" if notes else text
+
+
+def _beside(
+    measured: pd.DataFrame, reported: pd.DataFrame, part: str, where: str
+) -> pd.DataFrame:
     "Counts of a test, paper beside ours, one row a data set"
-    p = reported[
-        (reported["where"] == where)
-        & (reported.what == part)
-        & reported.model.isin(GPTS)
-    ]
-    text = [
-        f"{r.k:.0f} / {r.n:.0f}" if r.k == r.k else r.value
-        for r in p.itertuples()
-    ]
-    p = p.assign(text=text).pivot_table("text", "dataset", "model", "first")
-    own = {}
-    for _, r in wide(_asked(measured), "rate", part=part).iterrows():
-        contained = r.get("contained", 0) * r.n - r.rate * r.n
-        more = dict(contained=contained, unreadable=r.get("unreadable", 0))
-        more = [f"{x:.0f} {word}" for word, x in more.items() if round(x) > 0]
-        own[r.dataset] = (
-            f"{r.rate * r.n:.0f} / {r.n:.0f}"
-            + f" ({', '.join(more)})" * bool(more)
-        )
-    p["ours"] = [own.get(d, "-") for d in p.index]
-    return p.reindex([d for d in _NAMES if d in p.index])
+    printed = select(reported, where=where, what=part, model=GPTS)
+    texts = []
+    for row in printed.itertuples():
+        is_counted = not pd.isna(row.k)
+        texts.append(f"{row.k:.0f} / {row.n:.0f}" if is_counted else row.value)
+    table = printed.assign(text=texts)
+    table = table.pivot_table("text", "dataset", "model", "first")
+    ours = {}
+    rates = wide(_asked(measured), "rate", part=part)
+    for _, row in rates.iterrows():
+        ours[row.dataset] = _count_text(row)
+    table["ours"] = [ours.get(name, "-") for name in table.index]
+    return table.reindex([name for name in _NAMES if name in table.index])
 
 
 def tab4(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
@@ -185,9 +226,10 @@ def tab4(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
-    tests = "row_completion", "feature_completion"
-    each = {t: _beside(measured, reported, t, "Table 4") for t in tests}
-    return pd.concat(each, axis=1).fillna("-")
+    tables = {}
+    for test in ("row_completion", "feature_completion"):
+        tables[test] = _beside(measured, reported, test, "Table 4")
+    return pd.concat(tables, axis=1).fillna("-")
 
 
 def tab5(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
@@ -197,22 +239,23 @@ def tab5(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
-    out = _beside(measured, reported, "first_token", "Table 5")
-    base = (
-        reported[reported.what == "first_token_baseline"]
-        .set_index("dataset")
-        .value
-    )
-    own = (
-        wide(_asked(measured), "baseline", part="first_token")
-        .set_index("dataset")
-        .baseline
-    )
-    out["guess (paper)"] = base.reindex(out.index)
-    out["guess (ours)"] = (
-        own.map("{:.2f}".format).reindex(out.index).fillna("-")
-    )
-    return out
+    table = _beside(measured, reported, "first_token", "Table 5")
+    printed = select(reported, what="first_token_baseline")
+    printed = printed.set_index("dataset").value
+    ours = wide(_asked(measured), "baseline", part="first_token")
+    ours = ours.set_index("dataset").baseline.map("{:.2f}".format)
+    table["guess (paper)"] = printed.reindex(table.index)
+    table["guess (ours)"] = ours.reindex(table.index).fillna("-")
+    return table
+
+
+def _accuracy_texts(rows: pd.DataFrame, by: str) -> pd.DataFrame:
+    "Accuracies as '0.75 (0.69, 0.80)', a column a data set, a row a value of the column `by`"
+    texts = []
+    for value, low, high in rows[["value", "low", "high"]].astype(float).values:
+        texts.append(f"{value:.2f} ({low:.2f}, {high:.2f})")
+    table = rows.assign(text=texts)
+    return table.pivot_table("text", by, "dataset", "first")
 
 
 def tab2(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
@@ -222,25 +265,25 @@ def tab2(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
-
-    def shown(d, who):
-        ends = d[["value", "low", "high"]].astype(float).values
-        text = ["{:.2f} ({:.2f}, {:.2f})".format(*x) for x in ends]
-        return d.assign(text=text).pivot_table("text", who, "dataset", "first")
-
-    own = select(_asked(measured), part="accuracy")
-    paper = shown(reported[reported["where"] == "Table 2"], "model")
-    ours = shown(select(own, quantity="rate"), "item")
-    often = (
-        select(own, quantity="commonest")
-        .drop_duplicates("dataset")
-        .set_index("dataset")
-    )
-    ours.loc["commonest answer"] = (
-        often.value.map("{:.2f}".format) + " (" + often.text + ")"
-    )
+    accuracies = select(_asked(measured), part="accuracy")
+    printed = reported[reported["where"] == "Table 2"]
+    paper = _accuracy_texts(printed, "model")
+    ours = _accuracy_texts(select(accuracies, quantity="rate"), "item")
+    often = select(accuracies, quantity="commonest")
+    often = often.drop_duplicates("dataset").set_index("dataset")
+    shares = often.value.map("{:.2f}".format)
+    ours.loc["commonest answer"] = shares + " (" + often.text + ")"
     both = pd.concat({"paper": paper, "ours": ours})
-    return both[[d for d in _NAMES if d in both]].fillna("-")
+    return both[[name for name in _NAMES if name in both]].fillna("-")
+
+
+# how Table 3 writes a number, its n and their product
+_FORMS3 = dict(
+    copied_observations="{0:.1%}",
+    copied_feature_values="{0:.1%}",
+    best_ngram_match="{0:.1f} / {1:.0f}",
+    sampling="{2:.0f} / {1:.0f}",
+)
 
 
 def tab3(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
@@ -250,57 +293,79 @@ def tab3(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
-    form = dict.fromkeys(
-        ["copied_observations", "copied_feature_values"], "{:.1%}"
+    in_table = reported["where"].eq("Table 3") | reported.model.eq("data")
+    paper = reported[in_table]
+    models = paper.model.replace("data", "data (paper)")
+    paper = paper.assign(part=paper.what, model=models)
+    asked = _asked(measured)
+    # Table 3 is of one temperature
+    asked = asked[asked.temperature.isna() | (asked.temperature == 0.7)]
+    matches = wide(asked, "mean", part="best_ngram_match")
+    matches = matches.assign(
+        value=matches["mean"],
+        n=matches.get("features"),
+        model=matches["item"].map(dict(samples="ours", data="data (ours)")),
     )
-    form |= dict(
-        best_ngram_match="{0:.1f} / {1:.0f}", sampling="{2:.0f} / {1:.0f}"
-    )
-    paper = reported[
-        reported["where"].eq("Table 3") | reported.model.eq("data")
-    ]
-    paper = paper.assign(
-        part=paper.what, model=paper.model.replace("data", "data (paper)")
-    )
-    own = _asked(measured)
-    own = own[own.temperature.isna() | (own.temperature == 0.7)]
-    match = wide(own, "mean", part="best_ngram_match")
-    who = match["item"].map(dict(samples="ours", data="data (ours)"))
-    match = match.assign(
-        value=match["mean"], n=match.get("features"), model=who
-    )
-    shares = select(own, part=set(form), quantity=["rate", "valid"]).assign(
-        model="ours"
-    )
-    d = select(pd.concat([paper, match, shares]), part=set(form))
-    cells = zip(d["part"], d.value.astype(float), d.n)
-    d["text"] = [form[part].format(x, n, x * n) for part, x, n in cells]
-    d["what"] = d["part"].replace("sampling", "valid_samples")
-    return d.pivot_table("text", ["dataset", "what"], "model", "first").fillna(
-        ""
-    )
+    parts = {*_FORMS3}
+    shares = select(asked, part=parts, quantity=["rate", "valid"])
+    shares = shares.assign(model="ours")
+    rows = select(pd.concat([paper, matches, shares]), part=parts)
+    texts = []
+    for part, value, n in zip(rows["part"], rows.value.astype(float), rows.n):
+        texts.append(_FORMS3[part].format(value, n, value * n))
+    what = rows["part"].replace("sampling", "valid_samples")
+    rows = rows.assign(text=texts, what=what)
+    table = rows.pivot_table("text", ["dataset", "what"], "model", "first")
+    return table.fillna("")
 
 # %% ../../nbs/tabular/figures.ipynb #31779c73
-def _completions(ax, m, dataset, looks):
-    "A panel of Figure 1: by label rows and their look, and last draws from the marginal of `m`"
-    names = sorted(set(m.feature), key=data.load(dataset).names.index)
-    marginal = m.assign(value=m.baseline, low=m.baseline, high=m.baseline)
-    looks |= {
-        "draws from the marginal": (
-            marginal,
-            dict(color=plots.GREY, marker="s"),
-        )
-    }
-    for dx, (label, (g, look)) in zip(
-        np.linspace(-0.2, 0.2, len(looks)), looks.items()
-    ):
-        g = g.assign(at=[names.index(f) + dx for f in g.feature]).dropna(
-            subset="value"
-        )
-        plots.errorbar(ax, g, "at", label=label, **look)
+class _Series(NamedTuple):
+    "Points of a panel: rows with value, low and high, and how they look"
+
+    rows: pd.DataFrame
+    look: dict
+
+
+def _draw_completions(
+    ax: plt.Axes,
+    rates: pd.DataFrame,
+    dataset: str,
+    series: dict[str, _Series],
+) -> None:
+    "Draw a panel of Figure 1: series by their label, and last draws from the marginal of `rates`"
+    order = data.load(dataset).names
+    features = sorted({*rates.feature}, key=order.index)
+    base = rates.baseline
+    marginal = rates.assign(value=base, low=base, high=base)
+    look = dict(color=plots.GREY, marker="s")
+    series = series | {"draws from the marginal": _Series(marginal, look)}
+    # series stand beside each other
+    shifts = np.linspace(-0.2, 0.2, len(series))
+    for shift, (label, (rows, look)) in zip(shifts, series.items()):
+        places = [features.index(name) + shift for name in rows.feature]
+        rows = rows.assign(at=places).dropna(subset="value")
+        plots.errorbar(ax, rows, "at", label=label, **look)
     ax.set(ylim=(-0.03, 1.03), ylabel="valid completions")
-    ax.set_xticks(range(len(names)), names, rotation=25, ha="right")
+    ax.set_xticks(range(len(features)), features, rotation=25, ha="right")
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+
+
+def _draw_known_completions(ax: plt.Axes, known: pd.DataFrame) -> None:
+    "Draw the last panel of Figure 1: rows with known repetitions, and controls"
+    counts = recall(known, "known_completion", "feature")
+    cells = select(known, quantity="baseline").groupby(["feature", "times"])
+    baseline = cells.value.mean().rename("baseline")
+    counts = counts.join(baseline, ["feature", "times"])
+    most = counts.times.max()
+    repeated = counts[counts.times == most]
+    never = counts[counts.times == 0]
+    hollow = dict(color=plots.PLANTED, mfc="white")
+    series = {
+        f"repeated {most} times": _Series(repeated, dict(color=plots.PLANTED)),
+        "never (controls)": _Series(never, hollow),
+    }
+    _draw_completions(ax, repeated, "openml-diabetes", series)
+    ax.set_title("OpenML Diabetes, rows that SmolLM2 was fine-tuned on")
 
 
 def fig1(measured: pd.DataFrame, reported: pd.DataFrame):
@@ -310,91 +375,70 @@ def fig1(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
-    own = _asked(measured)
-    m = wide(own, "rate", part="conditional_completion")
-    if not len(m):
+    asked = _asked(measured)
+    rates = wide(asked, "rate", part="conditional_completion")
+    if not len(rates):
         return plots.placeholder("conditional completion: not measured")
-    (who, color), m = _who(own), m.assign(value=m.rate)
-    sets = [d for d in _NAMES if d in set(m.dataset)][::-1]
+    model = _who(asked)
+    rates = rates.assign(value=rates.rate)
+    sets = _sets_of(rates)[::-1]
     known = select(measured, part="known_completion", dataset="openml-diabetes")
+    panels = len(sets) + bool(len(known))
     with plots.style():
-        rows = len(sets) + bool(len(known))
-        fig, axs = plt.subplots(
-            rows, 1, figsize=(7.4, 2.1 * rows + 0.7), squeeze=False
-        )
-        for ax, d in zip(axs[:, 0], sets):
-            g = m[m.dataset == d]
-            _completions(ax, g, d, {who: (g, dict(color=color))})
-            ax.set_title(_PEOPLE.get(d, d))
+        size = 7.4, 2.1 * panels + 0.7
+        fig, axs = plt.subplots(panels, 1, figsize=size, squeeze=False)
+        for ax, name in zip(axs[:, 0], sets):
+            rows = rates[rates.dataset == name]
+            series = {model.label: _Series(rows, dict(color=model.color))}
+            _draw_completions(ax, rows, name, series)
+            ax.set_title(_PEOPLE.get(name, name))
         if len(known):
-            both = recall(known, "known_completion", "feature")
-            base = (
-                select(known, quantity="baseline")
-                .groupby(["feature", "times"])
-                .value.mean()
-            )
-            both = both.join(base.rename("baseline"), ["feature", "times"])
-            top, never = (both[both.times == t] for t in (both.times.max(), 0))
-            blue, hollow = (
-                dict(color=plots.PLANTED),
-                dict(color=plots.PLANTED, mfc="white"),
-            )
-            looks = {f"repeated {both.times.max()} times": (top, blue)}
-            looks |= {"never (controls)": (never, hollow)}
-            _completions(axs[-1, 0], top, "openml-diabetes", looks)
-            axs[-1, 0].set_title(
-                "OpenML Diabetes, rows that SmolLM2 was fine-tuned on"
-            )
-    n = f"{m.n.min():.0f} queries a feature"
+            _draw_known_completions(axs[-1, 0], known)
+    n = f"{rates.n.min():.0f} queries a feature"
     caption = (
         "Share of completions that some row of the data has after the same beginning. Grey: what draws from the column "
         "alone would reach. The paper shows Adult Income and FICO, which is not public, and prints no numbers."
     )
-    foot = plots.foot(own, n, "95 % Clopper-Pearson")
+    foot = plots.foot(asked, n, "95 % Clopper-Pearson")
     return plots.finish(fig, "Conditional completion", foot, caption)
 
 # %% ../../nbs/tabular/figures.ipynb #fb6da6ba
 _FEATURES2 = ["longitude", "latitude", "housing_median_age", "median_income"]
 
 
-def _sampled(measured):
-    "(name, colour, rows with the part 'sample') of the model that was asked and of one with known samples"
-    own, known = _asked(measured), select(measured, part="known_sample")
-    out = [(*_who(own), own)]
+def _sampled(measured: pd.DataFrame) -> list[_Asked]:
+    "The model that was asked and one with known samples, with rows of the part 'sample'"
+    models = [_who(_asked(measured))]
+    known = select(measured, part="known_sample")
     if "text" in known and known.text.notna().any():
-        out.append(
-            (
-                "fine-tuned on 20 rows",
-                plots.PLANTED,
-                known.assign(part="sample"),
-            )
-        )
-    return out
+        samples = known.assign(part="sample")
+        models.append(_Asked("fine-tuned on 20 rows", plots.PLANTED, samples))
+    return models
 
 
-def _densities(ax, real, drawn):
-    "A panel of Figure 2: values in the data, and those of samples, pairs of a colour and a column"
+def _draw_densities(
+    ax: plt.Axes, real: pd.Series, drawn: list[tuple[str, pd.Series]]
+) -> None:
+    "Draw a panel of Figure 2: values in the data, and those of samples, pairs of a colour and a column"
     bins = np.linspace(real.min(), real.max(), 30)
     ax.hist(real, bins, density=True, color=plots.GREY, alpha=0.5)
-    for k, (color, column) in enumerate(drawn):
-        v = pd.to_numeric(column, errors="coerce").dropna()
-        inside = v[v.between(bins[0], bins[-1])]
+    for line, (color, column) in enumerate(drawn):
+        values = pd.to_numeric(column, errors="coerce").dropna()
+        inside = values[values.between(bins[0], bins[-1])]
         if len(inside):
             ax.hist(
                 inside, bins, density=True, histtype="step", lw=1.4, color=color
             )
-        look = dict(
+        outside = len(values) - len(inside)
+        ax.text(
+            1,
+            1.02 + 0.13 * line,
+            f"{outside} of {len(values)} outside",
             color=color,
             ha="right",
             va="bottom",
             fontsize=7,
             transform=ax.transAxes,
-        )
-        ax.text(
-            1,
-            1.02 + 0.13 * k,
-            f"{len(v) - len(inside)} of {len(v)} outside",
-            **look,
         )
 
 
@@ -410,105 +454,138 @@ def fig2(
         reported: what the paper prints
         dataset: whose samples are drawn
     """
-    m = select(_asked(measured), part="sample", dataset=dataset)
-    if not len(m):
+    samples = select(_asked(measured), part="sample", dataset=dataset)
+    if not len(samples):
         return plots.placeholder(
             f"samples of {dataset} at several temperatures: not measured"
         )
-    temps, real = sorted(m.temperature.unique()), data.load(dataset).typed()
-    who = _sampled(measured)
+    temperatures = sorted(samples.temperature.unique())
+    real = data.load(dataset).typed()
+    models = _sampled(measured)
     with plots.style():
-        fig, axs = plt.subplots(
-            len(_FEATURES2), len(temps), figsize=(7.4, 6), squeeze=False
-        )
-        for j, temp in enumerate(temps):
-            drawn = [
-                (c, knowledge.read_samples(r, dataset, temp)) for _, c, r in who
-            ]
-            for ax, f in zip(axs[:, j], _FEATURES2):
-                _densities(
-                    ax, real[f], [(color, rows[f]) for color, rows in drawn]
-                )
-                ax.set(yticks=[], ylabel=f.replace("_", "\n") if j == 0 else "")
+        shape = len(_FEATURES2), len(temperatures)
+        fig, axs = plt.subplots(*shape, figsize=(7.4, 6), squeeze=False)
+        for column, temperature in zip(axs.T, temperatures):
+            drawn = []
+            for model in models:
+                rows = knowledge.read_samples(model.rows, dataset, temperature)
+                drawn.append((model.color, rows))
+            for ax, feature in zip(column, _FEATURES2):
+                values = [(color, rows[feature]) for color, rows in drawn]
+                _draw_densities(ax, real[feature], values)
+                ax.set(yticks=[], ylabel="")
                 ax.locator_params(axis="x", nbins=3)
-            axs[0][j].set_title(f"temperature {temp:g}\n\n", loc="left")
+            column[0].set_title(f"temperature {temperature:g}\n\n", loc="left")
+        for ax, feature in zip(axs[:, 0], _FEATURES2):
+            ax.set_ylabel(feature.replace("_", "\n"))
         boxes = [Patch(color=plots.GREY, alpha=0.5, label="data")]
-        boxes += [Patch(color=c, label=name) for name, c, _ in who]
+        for model in models:
+            boxes.append(Patch(color=model.color, label=model.label))
         fig.legend(handles=boxes, loc="outside lower center", ncols=3)
     caption = (
         "Densities of four features of California Housing in the data and in zero-knowledge samples within the range of "
         "the data; how many are outside is written above each panel. In the paper samples repeat the mode at a low "
         "temperature and leave the support of the data at a high one."
     )
-    return plots.finish(fig, "Samples by temperature", plots.foot(m), caption)
+    foot = plots.foot(samples)
+    return plots.finish(fig, "Samples by temperature", foot, caption)
 
 # %% ../../nbs/tabular/figures.ipynb #8b9591c9
-def _matrices(measured, datasets):
-    "Pearson matrices: data, samples of the model, samples of a model with known ones; one column a data set"
-    own = _asked(measured)
-    have = [d for d in datasets if d in set(select(own, part="sample").dataset)]
-    if not have:
-        return plots.placeholder("zero-knowledge samples: not measured")
-    who = [w for w in _sampled(measured) if set(have) & set(w[2].dataset)]
-    found = wide(own, "correlation", part="conditional_distribution").set_index(
-        "dataset"
+# samples from which on a matrix is drawn
+_LEAST = 30
+
+
+def _draw_matrix(
+    ax: plt.Axes,
+    correlations: pd.DataFrame,
+    label: str,
+    names: list[str] | bool = False,
+) -> None:
+    "Draw one matrix, with names of its features where they are given; a feature that does not vary is grey"
+    is_diagonal = np.eye(len(correlations), dtype=bool)
+    flat = np.isclose(correlations, 0.0) & ~is_diagonal
+    ax.set_facecolor("#BBBBBB")
+    sns.heatmap(
+        correlations.mask(flat),
+        ax=ax,
+        xticklabels=names,
+        yticklabels=names,
+        vmin=-1,
+        vmax=1,
+        cmap="RdBu",
+        cbar=False,
+        square=True,
     )
+    ax.tick_params(labelsize=5, length=0)
+    ax.set_ylabel(label)
+
+
+def _draw_samples(
+    ax: plt.Axes, dataset: str, drawn: pd.DataFrame, label: str
+) -> bool:
+    "Draw the matrix of samples, or say that they are too few; is it a matrix?"
+    if len(drawn) >= _LEAST:
+        _draw_matrix(ax, knowledge.matrices(dataset, drawn)[1], label)
+        return True
+    few = f"{len(drawn)} valid samples" if len(drawn) else "not asked"
+    ax.text(0.5, 0.5, few, ha="center", fontsize=8)
+    ax.set(xticks=[], yticks=[], ylabel=label, frame_on=False)
+    return False
+
+
+def _draw_set(
+    column: np.ndarray, name: str, models: list[_Asked], is_first: bool
+) -> None:
+    "Draw the matrices of one data set: of the data, and of the samples of each model"
+    real = data.load(name).typed().select_dtypes("number").corr()
+    features = [feature[:16] for feature in real]
+    label = "in the data" if is_first else ""
+    _draw_matrix(column[0], real, label, features)
+    column[0].set_title(_PEOPLE[name])
+    for place, (ax, model) in enumerate(zip(column[1:], models)):
+        drawn = knowledge.read_samples(model.rows, name)
+        label = model.label if is_first else ""
+        is_drawn = _draw_samples(ax, name, drawn, label)
+        if place or not is_drawn:
+            continue
+        # beside the samples of the model that was asked stands what was measured
+        alike = wide(
+            model.rows,
+            "correlation",
+            part="conditional_distribution",
+            dataset=name,
+        )
+        for row in alike.itertuples():
+            ends = f"{row.low:.2f} to {row.high:.2f}"
+            ax.set_title(f"r = {row.correlation:.2f} ({ends})", fontsize=8)
+
+
+def _matrices(measured: pd.DataFrame, datasets: list[str]):
+    "Pearson matrices: data, samples of the model, samples of a model with known ones; one column a data set"
+    asked = _asked(measured)
+    sampled = {*select(asked, part="sample").dataset}
+    sets = [name for name in datasets if name in sampled]
+    if not sets:
+        return plots.placeholder("zero-knowledge samples: not measured")
+    models = []
+    for model in _sampled(measured):
+        if {*sets} & {*model.rows.dataset}:
+            models.append(model)
+    rows = 1 + len(models)
+    size = 2.2 * len(sets) + 0.9, 1.9 * rows + 1.4
     with plots.style():
-        size = 2.2 * len(have) + 0.9, 1.9 * (1 + len(who)) + 1.4
-        fig, axs = plt.subplots(
-            1 + len(who), len(have), figsize=size, squeeze=False
-        )
-        for j, d in enumerate(have):
-            t = data.load(d)
-            real = t.typed().select_dtypes("number").corr()
-            _matrix(
-                axs[0][j],
-                real,
-                "in the data" * (j == 0),
-                [f[:16] for f in real],
-            )
-            axs[0][j].set_title(_PEOPLE[d])
-            for i, (name, _, rows) in enumerate(who, 1):
-                drawn, label = knowledge.read_samples(rows, d), name * (j == 0)
-                if len(drawn) < 30:
-                    few = (
-                        f"{len(drawn)} valid samples"
-                        if len(drawn)
-                        else "not asked"
-                    )
-                    axs[i][j].text(0.5, 0.5, few, ha="center", fontsize=8)
-                    axs[i][j].set(
-                        xticks=[], yticks=[], ylabel=label, frame_on=False
-                    )
-                    continue
-                _matrix(axs[i][j], knowledge.matrices(t, drawn)[1], label)
-                if i == 1 and d in found.index:
-                    r = found.loc[d]
-                    title = (
-                        f"r = {r.correlation:.2f} ({r.low:.2f} to {r.high:.2f})"
-                    )
-                    axs[i][j].set_title(title, fontsize=8)
-        fig.colorbar(
-            axs[0][0].collections[0], ax=axs, shrink=0.4, label="Pearson's r"
-        )
+        fig, axs = plt.subplots(rows, len(sets), figsize=size, squeeze=False)
+        for place, name in enumerate(sets):
+            _draw_set(axs[:, place], name, models, is_first=place == 0)
+        colors = axs[0][0].collections[0]
+        fig.colorbar(colors, ax=axs, shrink=0.4, label="Pearson's r")
     caption = (
         "Correlations of numeric features in the data and in zero-knowledge samples at temperature 0.7. r: correlation of "
         "the two matrices, with the interval of samples drawn anew; features are in the order of the top row. Samples with "
         "fewer than 30 valid rows give no matrix."
     )
-    return plots.finish(
-        fig, "Correlations in the data and in samples", plots.foot(own), caption
-    )
-
-
-def _matrix(ax, r, label, names=False):
-    "One matrix, with names of its features where they are given; a feature that does not vary is grey"
-    r = r.mask(np.isclose(r, 0.0) & ~np.eye(len(r), dtype=bool))
-    ax.set_facecolor("#BBBBBB")
-    look = dict(vmin=-1, vmax=1, cmap="RdBu", cbar=False, square=True)
-    sns.heatmap(r, ax=ax, xticklabels=names, yticklabels=names, **look)
-    ax.tick_params(labelsize=5, length=0)
-    ax.set_ylabel(label)
+    title = "Correlations in the data and in samples"
+    return plots.finish(fig, title, plots.foot(asked), caption)
 
 
 def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
@@ -545,27 +622,26 @@ def fig5(measured: pd.DataFrame, reported: pd.DataFrame = None):
     )
 
 # %% ../../nbs/tabular/figures.ipynb #8d8eb305
-def _by_table(ax, measured, reported):
-    "Shares of next rows completed: the paper hollow, ours filled"
-    own, (who, color) = (
-        wide(measured, "rate", part="row_completion", dataset=_NAMES),
-        _who(measured),
-    )
-    p = select(reported, where="Table 4", what="row_completion")
-    p = with_ends(p[p.k.notna()])
-    hollow = {
-        k: v for k, v in plots.HOLLOW.items() if k != "ls"
-    }  # `errorbar` draws no line
-    looks = {
-        f"{m} (paper)": (p[p.model == m], hollow | dict(marker=x))
-        for m, x in zip(GPTS, "so")
-    }
-    looks[who] = own.assign(value=own.rate), dict(color=color, ms=5)
-    for (label, (g, kw)), dy in zip(looks.items(), (-0.24, 0, 0.24)):
-        at = [_NAMES.index(d) + dy for d in g.dataset]
-        plots.errorbar(
-            ax, g.assign(at=at), "at", across=True, label=label, **kw
-        )
+def _draw_by_table(
+    ax: plt.Axes, asked: pd.DataFrame, reported: pd.DataFrame
+) -> None:
+    "Draw shares of next rows completed: the paper hollow, ours filled"
+    model = _who(asked)
+    rates = wide(asked, "rate", part="row_completion", dataset=_NAMES)
+    printed = select(reported, where="Table 4", what="row_completion")
+    printed = with_ends(printed[printed.k.notna()])
+    # `errorbar` draws no line
+    hollow = {key: v for key, v in plots.HOLLOW.items() if key != "ls"}
+    series = {}
+    for name, marker in zip(GPTS, "so"):
+        rows = printed[printed.model == name]
+        series[f"{name} (paper)"] = _Series(rows, hollow | dict(marker=marker))
+    ours = rates.assign(value=rates.rate)
+    series[model.label] = _Series(ours, dict(color=model.color, ms=5))
+    for shift, (label, (rows, look)) in zip((-0.24, 0, 0.24), series.items()):
+        places = [_NAMES.index(name) + shift for name in rows.dataset]
+        rows = rows.assign(at=places)
+        plots.errorbar(ax, rows, "at", across=True, label=label, **look)
     ax.axvspan(
         0.1,
         0.25,
@@ -585,14 +661,16 @@ def _by_table(ax, measured, reported):
     ax.legend(loc="lower right")
 
 
-def _by_dose(ax, counts):
-    "Share of next rows found by number of repetitions"
-    g = counts.sort_values("times")
-    colors, doses = plots.dose_colors(g.times), [*g.times]
-    g = g.assign(at=range(len(g)))
-    ax.plot(g["at"], g.value, color=plots.GREY, lw=0.8, zorder=1)
-    for t in doses:
-        plots.errorbar(ax, g[g.times == t], "at", color=colors[t], ms=5)
+def _draw_by_dose(ax: plt.Axes, counts: pd.DataFrame) -> None:
+    "Draw the share of next rows found by number of repetitions"
+    counts = counts.sort_values("times")
+    doses = [*counts.times]
+    colors = plots.dose_colors(counts.times)
+    counts = counts.assign(at=range(len(counts)))
+    ax.plot(counts["at"], counts.value, color=plots.GREY, lw=0.8, zorder=1)
+    for times in doses:
+        point = counts[counts.times == times]
+        plots.errorbar(ax, point, "at", color=colors[times], ms=5)
     ax.set_xticks(range(len(doses)), map(str, doses))
     ax.set(xlabel="number of repetitions", ylim=(-0.04, 1.04))
 
@@ -604,15 +682,13 @@ def fig_x_found(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
-    own, known = (
-        _asked(measured),
-        select(measured, part="truth", test="row_completion"),
-    )
+    asked = _asked(measured)
+    known = select(measured, part="truth", test="row_completion")
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7.6, 3.9), width_ratios=[3, 2])
-        _by_table(axs[0], own, reported)
+        _draw_by_table(axs[0], asked, reported)
         if len(known):
-            _by_dose(axs[1], recall(known))
+            _draw_by_dose(axs[1], recall(known))
         axs[1].set(
             title="fine-tuned, by number of repetitions",
             ylabel="share completed verbatim",
@@ -622,7 +698,7 @@ def fig_x_found(measured: pd.DataFrame, reported: pd.DataFrame):
         "of the grey band is a ✓, one left of it a ✗. Right: the same test on a model that was fine-tuned on known rows, by "
         "how often each was repeated (0: controls, not in training)."
     )
-    foot = plots.foot(own, "", "95 % Clopper-Pearson")
+    foot = plots.foot(asked, "", "95 % Clopper-Pearson")
     return plots.finish(fig, "Share of rows completed verbatim", foot, caption)
 
 
@@ -634,35 +710,33 @@ def fig_x_eyes(measured: pd.DataFrame, reported: pd.DataFrame = None):
         reported: what the paper prints
     """
     rows = pooled_eyes(select(measured, part="eyes"))
-    m = recall(rows, "eyes")
-    if not len(m):
+    counts = recall(rows, "eyes")
+    if not len(counts):
         return plots.placeholder(
             "what the tests find in the form of Table 1: not measured"
         )
-    tests, doses = (
-        [t for t in OF_MEMORY if t in set(m.test)],
-        sorted(m.times.unique()),
-    )
+    tests = [test for test in OF_MEMORY if test in {*counts.test}]
+    doses = sorted(counts.times.unique())
     colors = plots.dose_colors(doses)
+    middle = (len(doses) - 1) / 2
     with plots.style():
         fig, ax = plt.subplots(figsize=(6.5, 3))
-        for j, d in enumerate(doses):
-            g = m[m.times == d]
-            at = [
-                tests.index(t) + 0.22 * (j - (len(doses) - 1) / 2)
-                for t in g.test
-            ]
-            label = f"{d} times" if d else "never (controls)"
-            plots.errorbar(
-                ax, g.assign(at=at), "at", color=colors[d], ms=6, label=label
-            )
+        for number, times in enumerate(doses):
+            points = counts[counts.times == times]
+            shift = 0.22 * (number - middle)
+            places = [tests.index(test) + shift for test in points.test]
+            points = points.assign(at=places)
+            label = f"{times} times" if times else "never (controls)"
+            color = colors[times]
+            plots.errorbar(ax, points, "at", color=color, ms=6, label=label)
         ax.axhline(POWER, color=plots.GREY, lw=0.8, ls=":")
         ax.set(
             ylim=(-0.04, 1.04),
             ylabel="share found",
             xlim=(-0.5, len(tests) - 0.5),
         )
-        ax.set_xticks(range(len(tests)), [MEMORY_TESTS[t] for t in tests])
+        names = [MEMORY_TESTS[test] for test in tests]
+        ax.set_xticks(range(len(tests)), names)
         ax.legend(
             title="repeated in each form",
             loc="upper left",
@@ -673,14 +747,18 @@ def fig_x_eyes(measured: pd.DataFrame, reported: pd.DataFrame = None):
         "point is one split, and the test fails only where all four do. Controls are rows of the same files, not in training; a "
         "control whose first token is right was guessed."
     )
-    foot = plots.foot(
-        rows,
-        f"{m.n.min():.0f} to {m.n.max():.0f} a point",
-        "95 % Clopper-Pearson",
-    )
+    n = f"{counts.n.min():.0f} to {counts.n.max():.0f} a point"
+    foot = plots.foot(rows, n, "95 % Clopper-Pearson")
     return plots.finish(fig, "Recall in the form of Table 1", foot, caption)
 
 # %% ../../nbs/tabular/figures.ipynb #8d60da16
+# item -> label and colour of Figure X: the model after fine-tuning, and its base
+_BEFORE_AND_AFTER = dict(
+    planted=("after fine-tuning", plots.PLANTED),
+    base=("before", plots.REAL),
+)
+
+
 def fig_x_exposure(measured: pd.DataFrame, reported: pd.DataFrame = None):
     """Accuracy on rows of each table by number of repetitions, and on the same rows before fine-tuning
 
@@ -688,33 +766,32 @@ def fig_x_exposure(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
-    own = whole(results.runs(select(measured, part="exposure")))
-    m = select(own, quantity="rate", dataset=_NAMES) if len(own) else own
-    if not len(m):
+    exposed = whole(results.runs(select(measured, part="exposure")))
+    rates = exposed
+    if len(exposed):
+        rates = select(exposed, quantity="rate", dataset=_NAMES)
+    if not len(rates):
         return plots.placeholder("what exposure does to accuracy: not measured")
-    m = select(
-        m, model=m.groupby("model").dataset.nunique().idxmax()
-    )  # the one with most tables
-    sets, doses = (
-        [d for d in _NAMES if d in set(m.dataset)][::-1],
-        sorted(m.times.unique()),
-    )
-    looks = dict(
-        planted=("after fine-tuning", plots.PLANTED),
-        base=("before", plots.REAL),
-    )
+    # the model with most tables
+    most = rates.groupby("model").dataset.nunique().idxmax()
+    rates = select(rates, model=most)
+    sets = _sets_of(rates)[::-1]
+    doses = sorted(rates.times.unique())
     with plots.style():
         fig, axs = plt.subplots(
             1, len(sets), figsize=(7, 2.8), sharey=True, squeeze=False
         )
-        for ax, d in zip(axs[0], sets):
-            for dx, (item, (label, color)) in zip((-0.08, 0.08), looks.items()):
-                g = select(m, dataset=d, item=item)
-                g = g.assign(at=[doses.index(t) + dx for t in g.times])
-                plots.errorbar(ax, g, "at", color=color, ms=5, label=label)
-            ax.set_xticks(range(len(doses)), [f"{t:.0f}" for t in doses])
+        for ax, name in zip(axs[0], sets):
+            shifts = zip((-0.08, 0.08), _BEFORE_AND_AFTER.items())
+            for shift, (item, (label, color)) in shifts:
+                points = select(rates, dataset=name, item=item)
+                places = [doses.index(times) + shift for times in points.times]
+                points = points.assign(at=places)
+                plots.errorbar(ax, points, "at", color=color, ms=5, label=label)
+            ticks = [f"{times:.0f}" for times in doses]
+            ax.set_xticks(range(len(doses)), ticks)
             ax.set(
-                title=_PEOPLE[d],
+                title=_PEOPLE[name],
                 xlabel="number of repetitions (0: controls)",
                 ylim=(0, 1.03),
             )
@@ -725,6 +802,6 @@ def fig_x_exposure(measured: pd.DataFrame, reported: pd.DataFrame = None):
         "every label is equally frequent; the same rows before and after fine-tuning. What controls gain was learned from "
         "other rows; what training rows gain beyond that is memory."
     )
-    n = f"{m.n.min():.0f} to {m.n.max():.0f} rows a point"
-    foot = plots.foot(m, n, "95 %, Student t over rows")
+    n = f"{rates.n.min():.0f} to {rates.n.max():.0f} rows a point"
+    foot = plots.foot(rates, n, "95 %, Student t over rows")
     return plots.finish(fig, "Accuracy by exposure", foot, caption)
