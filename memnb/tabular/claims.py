@@ -367,7 +367,13 @@ def write_temperatures(made: results.Rows, rows: pd.DataFrame) -> None:
 def _gaps(
     table: data.Table, cold: pd.DataFrame, hot: pd.DataFrame
 ) -> tuple[dict, str]:
-    "Of each claim of Figure 2 how far hot samples lie above cold ones; and why those on the support cannot be judged"
+    """Of each claim of Figure 2 how far hot samples lie above cold ones; and why those on the support cannot be judged
+
+    Args:
+        table: the data
+        cold: valid samples at the lowest temperature
+        hot: the same at the highest
+    """
     samples = pd.concat([cold, hot], ignore_index=True)
     is_outside = outside(samples, ranges(table.name))
     # equal values have equal numbers in both sets
@@ -516,7 +522,13 @@ def write_beside(
 
 
 def _by_table(rows: pd.DataFrame, quantity: str, **where) -> pd.Series:
-    "A measured quantity by table, the first of each; empty where none was measured"
+    """A measured quantity by table, the first of each; empty where none was measured
+
+    Args:
+        rows: measured rows of one model
+        quantity: that is taken
+        **where: rows, as of `results.select`
+    """
     measured = wide(rows, quantity, **where)
     if not len(measured):
         return pd.Series(dtype=float)
@@ -619,8 +631,9 @@ def write_printed(made: results.Rows, reported: pd.DataFrame) -> None:
     signs = reported[reported["where"] == "Table 1"]
     clear = select(signs, what=OF_MEMORY[1:], value=["✓", "✗"])
     clear = clear.groupby("dataset").filter(lambda signs: len(signs) > 1)
-    kinds = clear.groupby(["dataset", "model"]).value.nunique()
-    agrees = kinds.groupby("dataset").max() == 1
+    # of both models all signs of memory are the same
+    differing = clear.groupby(["dataset", "model"]).value.nunique()
+    agrees = differing.groupby("dataset").max() == 1
     consistent = made.at(item="consistent", unit="data sets")
     consistent.value("statistic", agrees.sum(), n=len(agrees))
 
@@ -801,7 +814,12 @@ def hits_of(rows: pd.DataFrame, **where) -> tuple[int, int]:
 
 
 def _recall_facts(rows: pd.DataFrame, measured: pd.DataFrame) -> dict:
-    "How many rows are reproduced: of public tables, and of those with known repetitions"
+    """How many rows are reproduced: of public tables, and of those with known repetitions
+
+    Args:
+        rows: rows of one run of each model
+        measured: all measured rows
+    """
     cells = dict(
         rows=(rows, dict(part="row_completion")),
         known=(rows, dict(part="truth", model=TABLES, times=64)),
@@ -819,7 +837,11 @@ def _recall_facts(rows: pd.DataFrame, measured: pd.DataFrame) -> dict:
 
 
 def _exposure_facts(rows: pd.DataFrame) -> dict:
-    "How many points of accuracy repetitions buy"
+    """How many points of accuracy repetitions buy
+
+    Args:
+        rows: rows of one run of each model
+    """
     gains = select(rows, part="exposure", quantity="more", model=FORMS)
     gains = gains.set_index(["dataset", "times"]).rename(index={np.nan: ""})
     iris, every, few = ("iris", 64), ("", 64), ("", 4)
@@ -834,7 +856,11 @@ def _exposure_facts(rows: pd.DataFrame) -> dict:
 
 
 def _sample_facts(rows: pd.DataFrame) -> dict:
-    "How many samples are valid, and which are copies"
+    """How many samples are valid, and which are copies
+
+    Args:
+        rows: rows of one run of each model
+    """
     copied = select(
         rows, part="known_sample", test="copied_observations", dataset="adult"
     )
@@ -855,7 +881,11 @@ def _sample_facts(rows: pd.DataFrame) -> dict:
 
 
 def _matrix_facts(rows: pd.DataFrame) -> dict:
-    "How alike the correlations of samples are to those of the data"
+    """How alike the correlations of samples are to those of the data
+
+    Args:
+        rows: rows of one run of each model
+    """
     alike = select(rows, model="smollm2", part="conditional_distribution")
     titanic = select(alike, dataset="titanic")
     values = alike.set_index(["dataset", "quantity"]).value

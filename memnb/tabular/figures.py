@@ -123,7 +123,13 @@ _HEADS = [
 def _signs_beside(
     measured: pd.DataFrame, reported: pd.DataFrame, sets: list[str]
 ) -> np.ndarray:
-    "Signs of Table 1, a row a data set, of each test that of GPT-4 and ours"
+    """Signs of Table 1, a row a data set, of each test that of GPT-4 and ours
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+        sets: names of data sets
+    """
     printed = select(reported, where="Table 1", model="GPT-4")
     theirs = printed.set_index(["dataset", "what"]).value.to_dict()
     eyes = pooled_eyes(select(measured, part="eyes"))
@@ -188,7 +194,11 @@ def fig_x_table1(measured: pd.DataFrame, reported: pd.DataFrame):
 
 # %% ../../nbs/tabular/figures.ipynb #5a225e6e
 def _count_text(row: pd.Series) -> str:
-    "Counts of a row of ours, as '30 / 40 (3 contained, 4 unreadable)'"
+    """Counts of a row of ours, as '30 / 40 (3 contained, 4 unreadable)'
+
+    Args:
+        row: of `results.wide`
+    """
     hits = row.rate * row.n
     contained = row.get("contained", 0) * row.n - hits
     counts = dict(contained=contained, unreadable=row.get("unreadable", 0))
@@ -203,7 +213,14 @@ def _count_text(row: pd.Series) -> str:
 def _beside(
     measured: pd.DataFrame, reported: pd.DataFrame, part: str, where: str
 ) -> pd.DataFrame:
-    "Counts of a test, paper beside ours, one row a data set"
+    """Counts of a test, paper beside ours, one row a data set
+
+    Args:
+        measured: long rows, from `rows_of`
+        reported: what the paper prints
+        part: name of the test
+        where: table of the paper
+    """
     printed = select(reported, where=where, what=part, model=GPTS)
     texts = []
     for row in printed.itertuples():
@@ -250,7 +267,12 @@ def tab5(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
 
 
 def _accuracy_texts(rows: pd.DataFrame, by: str) -> pd.DataFrame:
-    "Accuracies as '0.75 (0.69, 0.80)', a column a data set, a row a value of the column `by`"
+    """Accuracies as '0.75 (0.69, 0.80)', a column a data set, a row a value of the column `by`
+
+    Args:
+        rows: long rows
+        by: column whose values are rows of the table
+    """
     texts = []
     for value, low, high in rows[["value", "low", "high"]].astype(float).values:
         texts.append(f"{value:.2f} ({low:.2f}, {high:.2f})")
@@ -313,8 +335,8 @@ def tab3(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     texts = []
     for part, value, n in zip(rows["part"], rows.value.astype(float), rows.n):
         texts.append(_FORMS3[part].format(value, n, value * n))
-    what = rows["part"].replace("sampling", "valid_samples")
-    rows = rows.assign(text=texts, what=what)
+    names = rows["part"].replace("sampling", "valid_samples")
+    rows = rows.assign(text=texts, what=names)
     table = rows.pivot_table("text", ["dataset", "what"], "model", "first")
     return table.fillna("")
 
@@ -332,7 +354,14 @@ def _draw_completions(
     dataset: str,
     series: dict[str, _Series],
 ) -> None:
-    "Draw a panel of Figure 1: series by their label, and last draws from the marginal of `rates`"
+    """Draw a panel of Figure 1: series by their label, and last draws from the marginal of `rates`
+
+    Args:
+        ax: axes of the panel
+        rates: of the panel, a row a feature
+        dataset: name of the data set
+        series: points and their look, by label
+    """
     order = data.load(dataset).names
     features = sorted({*rates.feature}, key=order.index)
     base = rates.baseline
@@ -351,7 +380,12 @@ def _draw_completions(
 
 
 def _draw_known_completions(ax: plt.Axes, known: pd.DataFrame) -> None:
-    "Draw the last panel of Figure 1: rows with known repetitions, and controls"
+    """Draw the last panel of Figure 1: rows with known repetitions, and controls
+
+    Args:
+        ax: axes of the panel
+        known: rows of the part 'known_completion'
+    """
     counts = recall(known, "known_completion", "feature")
     cells = select(known, quantity="baseline").groupby(["feature", "times"])
     baseline = cells.value.mean().rename("baseline")
@@ -382,8 +416,10 @@ def fig1(measured: pd.DataFrame, reported: pd.DataFrame):
     model = _who(asked)
     rates = rates.assign(value=rates.rate)
     sets = _sets_of(rates)[::-1]
-    known = select(measured, part="known_completion", dataset="openml-diabetes")
-    panels = len(sets) + bool(len(known))
+    trained = select(
+        measured, part="known_completion", dataset="openml-diabetes"
+    )
+    panels = len(sets) + bool(len(trained))
     with plots.style():
         size = 7.4, 2.1 * panels + 0.7
         fig, axs = plt.subplots(panels, 1, figsize=size, squeeze=False)
@@ -392,8 +428,8 @@ def fig1(measured: pd.DataFrame, reported: pd.DataFrame):
             series = {model.label: _Series(rows, dict(color=model.color))}
             _draw_completions(ax, rows, name, series)
             ax.set_title(_PEOPLE.get(name, name))
-        if len(known):
-            _draw_known_completions(axs[-1, 0], known)
+        if len(trained):
+            _draw_known_completions(axs[-1, 0], trained)
     n = f"{rates.n.min():.0f} queries a feature"
     caption = (
         "Share of completions that some row of the data has after the same beginning. Grey: what draws from the column "
@@ -409,9 +445,10 @@ _FEATURES2 = ["longitude", "latitude", "housing_median_age", "median_income"]
 def _sampled(measured: pd.DataFrame) -> list[_Asked]:
     "The model that was asked and one with known samples, with rows of the part 'sample'"
     models = [_who(_asked(measured))]
-    known = select(measured, part="known_sample")
-    if "text" in known and known.text.notna().any():
-        samples = known.assign(part="sample")
+    samples = select(measured, part="known_sample")
+    if "text" in samples and samples.text.notna().any():
+        # as samples of a model that was asked are recorded
+        samples = samples.assign(part="sample")
         models.append(_Asked("fine-tuned on 20 rows", plots.PLANTED, samples))
     return models
 
@@ -419,7 +456,13 @@ def _sampled(measured: pd.DataFrame) -> list[_Asked]:
 def _draw_densities(
     ax: plt.Axes, real: pd.Series, drawn: list[tuple[str, pd.Series]]
 ) -> None:
-    "Draw a panel of Figure 2: values in the data, and those of samples, pairs of a colour and a column"
+    """Draw a panel of Figure 2: values in the data, and those of samples, pairs of a colour and a column
+
+    Args:
+        ax: axes of the panel
+        real: values of the data
+        drawn: colour and values of each model's samples
+    """
     bins = np.linspace(real.min(), real.max(), 30)
     ax.hist(real, bins, density=True, color=plots.GREY, alpha=0.5)
     for line, (color, column) in enumerate(drawn):
@@ -501,7 +544,14 @@ def _draw_matrix(
     label: str,
     names: list[str] | bool = False,
 ) -> None:
-    "Draw one matrix, with names of its features where they are given; a feature that does not vary is grey"
+    """Draw one matrix, with names of its features where they are given; a feature that does not vary is grey
+
+    Args:
+        ax: axes of the panel
+        correlations: of the features of a table
+        label: of the vertical axis
+        names: of the features; default: none
+    """
     is_diagonal = np.eye(len(correlations), dtype=bool)
     flat = np.isclose(correlations, 0.0) & ~is_diagonal
     ax.set_facecolor("#BBBBBB")
@@ -523,7 +573,14 @@ def _draw_matrix(
 def _draw_samples(
     ax: plt.Axes, dataset: str, drawn: pd.DataFrame, label: str
 ) -> bool:
-    "Draw the matrix of samples, or say that they are too few; is it a matrix?"
+    """Draw the matrix of samples, or say that they are too few; is it a matrix?
+
+    Args:
+        ax: axes of the panel
+        dataset: name of the data set
+        drawn: samples, as text
+        label: of the vertical axis
+    """
     if len(drawn) >= _LEAST:
         _draw_matrix(ax, knowledge.matrices(dataset, drawn)[1], label)
         return True
@@ -536,7 +593,14 @@ def _draw_samples(
 def _draw_set(
     column: np.ndarray, name: str, models: list[_Asked], is_first: bool
 ) -> None:
-    "Draw the matrices of one data set: of the data, and of the samples of each model"
+    """Draw the matrices of one data set: of the data, and of the samples of each model
+
+    Args:
+        column: axes of the data set, from the top
+        name: of the data set
+        models: whose samples are drawn
+        is_first: is it the column at the left, which has labels?
+    """
     real = data.load(name).typed().select_dtypes("number").corr()
     features = [feature[:16] for feature in real]
     label = "in the data" if is_first else ""
@@ -625,7 +689,13 @@ def fig5(measured: pd.DataFrame, reported: pd.DataFrame = None):
 def _draw_by_table(
     ax: plt.Axes, asked: pd.DataFrame, reported: pd.DataFrame
 ) -> None:
-    "Draw shares of next rows completed: the paper hollow, ours filled"
+    """Draw shares of next rows completed: the paper hollow, ours filled
+
+    Args:
+        ax: axes of the panel
+        asked: rows of the model that was asked
+        reported: what the paper prints
+    """
     model = _who(asked)
     rates = wide(asked, "rate", part="row_completion", dataset=_NAMES)
     printed = select(reported, where="Table 4", what="row_completion")
@@ -662,7 +732,12 @@ def _draw_by_table(
 
 
 def _draw_by_dose(ax: plt.Axes, counts: pd.DataFrame) -> None:
-    "Draw the share of next rows found by number of repetitions"
+    """Draw the share of next rows found by number of repetitions
+
+    Args:
+        ax: axes of the panel
+        counts: from `recall`
+    """
     counts = counts.sort_values("times")
     doses = [*counts.times]
     colors = plots.dose_colors(counts.times)
@@ -683,12 +758,12 @@ def fig_x_found(measured: pd.DataFrame, reported: pd.DataFrame):
         reported: what the paper prints
     """
     asked = _asked(measured)
-    known = select(measured, part="truth", test="row_completion")
+    trained = select(measured, part="truth", test="row_completion")
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7.6, 3.9), width_ratios=[3, 2])
         _draw_by_table(axs[0], asked, reported)
-        if len(known):
-            _draw_by_dose(axs[1], recall(known))
+        if len(trained):
+            _draw_by_dose(axs[1], recall(trained))
         axs[1].set(
             title="fine-tuned, by number of repetitions",
             ylabel="share completed verbatim",

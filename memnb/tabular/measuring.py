@@ -103,10 +103,10 @@ class _Question:
 
 def _write_names(rows: Rows, q: _Question) -> None:
     "How many of the names of a table are known"
-    found = knowledge.feature_names(
+    names = knowledge.feature_names(
         q.model, q.table, q.sizes["sets"], mode=q.mode
     )
-    rows.add(summary(found))
+    rows.add(summary(names))
 
 
 def _write_drawn(
@@ -434,9 +434,9 @@ def _write_tables(
     rows: Rows, model: lm.LM, tables: list[Table], sizes: Sizes, seed: int
 ) -> None:
     "Write the rows of all data sets, and of Figure 2"
-    more = {table.name: {} for table in tables}
-    for name, what, n in sizes.more:
-        more.setdefault(name, {})[what] = n
+    numbers = {table.name: {} for table in tables}
+    for name, quantity, n in sizes.more:
+        numbers.setdefault(name, {})[quantity] = n
     for table in tables:
         tests = [*PARTS]
         if table.name not in _FIGURE1:
@@ -451,7 +451,7 @@ def _write_tables(
             seed=seed,
             show=False,
             values_n=sizes.values_n,
-            more=more[table.name],
+            more=numbers[table.name],
         )
         rows.add(measured)
         if not isinstance(model, lm.Dry):
@@ -461,7 +461,7 @@ def _write_tables(
             prompts = prompt_sizes(sizes.preset)
             question = _Question(model, table, prompts, seed, model.mode)
             for temperature in sizes.temperatures:
-                n = more[table.name].get(temperature, sizes.samples)
+                n = numbers[table.name].get(temperature, sizes.samples)
                 _write_drawn(rows, question, n, temperature)
             sets = prompts["sets"]
             rows.add(
@@ -483,10 +483,10 @@ def _labels(name: str, few: bool, seed: int) -> list[pd.DataFrame]:
     labels = []
     for model in (f"planted:{name}", "smollm2"):
         asked = lm.load(model, mode="completion")
-        own = _ahead(
+        answers = _ahead(
             asked, planted.labels_by_dose, name=name, seed=seed, **sizes
         )
-        labels.append(own)
+        labels.append(answers)
     return labels
 
 
@@ -499,7 +499,7 @@ def _write_known(rows: Rows, sizes: Sizes, mode: str, seed: int) -> None:
         model = lm.load(f"planted:{sizes.truth}")
         n = min(sizes.truth_n, 2) if few else sizes.truth_n
         sources = dict(sources=["iris"]) if few else {}
-        found = _ahead(
+        answers = _ahead(
             model,
             planted.known_rows,
             name=sizes.truth,
@@ -513,13 +513,13 @@ def _write_known(rows: Rows, sizes: Sizes, mode: str, seed: int) -> None:
             **sources,
         )
         by = rows.at(model=model.name, mode=model.mode)
-        by.add(planted.found_rates(found))
+        by.add(planted.found_rates(answers))
     for name in sizes.forms:
         model = lm.load(f"planted:{name}", mode=mode)
         by = rows.at(model=model.name, mode=model.mode)
         ask = dict(name=name, mode=mode, n=2 if few else _EYE_N, seed=seed)
-        found = _ahead(model, planted.known_rows, **prompts | ask | limit)
-        by.add(planted.found_rates(found, "eyes"))
+        answers = _ahead(model, planted.known_rows, **prompts | ask | limit)
+        by.add(planted.found_rates(answers, "eyes"))
         sets = prompts["sets"]
         by.add(_ahead(model, planted.known_completions, **ask, sets=sets))
     if sizes.forms:
