@@ -7,6 +7,7 @@ __all__ = ['facts', 'overview']
 
 # %% ../../nbs/iclinf/claims.ipynb #ac96ab3b
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,50 +25,74 @@ from ..results import Rows, runs, select
 from ..results import reported as reported_rows
 
 # %% ../../nbs/iclinf/claims.ipynb #8cdc4bc4
+# targets up to which the paper calls the bound tight (§5.2)
+TIGHT_UP_TO = 10
+
+
 def _write_printed(write: Rows, reported: pd.DataFrame, order: str) -> None:
-    "What the printed numbers say of each other"
+    """What the printed numbers say of each other
+
+    Args:
+        write: rows of claims, to which it adds
+        reported: what the paper prints
+        order: of the accountant: that of the bound, 'held', or 'chosen' for the
+            data
+    """
     numbers = reported.astype(dict(x=float, value=float), errors="ignore")
     table1 = numbers[numbers["where"] == "Table 1"]
-    known = table1.pivot(
+    by_model = table1.pivot(
         index=["model", "dataset"], columns="what", values="value"
     )
-    for (model, dataset), line in known.iterrows():
-        name = f"{model}, {dataset}"
-        write.at(item="printed-knows", other=name).value(
-            "statistic", line.loss, x=line.accuracy
-        )
+    for (model, dataset), line in by_model.iterrows():
+        cell = write.at(item="printed-knows", other=f"{model}, {dataset}")
+        cell.value("statistic", line.loss, x=line.accuracy)
     for line in solved(reported).itertuples():
-        at = write.at(other=f"{line.where}, target {line.target:g}")
-        accountant = at.at(item="accountant")
+        cell = write.at(other=f"{line.where}, target {line.target:g}")
+        accountant = cell.at(item="accountant")
         accountant.value("statistic", line.value, x=line.printed)
         accountant.value("statistic", line.alpha, x=line.printed_alpha)
-        if line.target <= 10:
-            at.at(item="printed-tight").value("statistic", line.use)
+        if line.target <= TIGHT_UP_TO:
+            cell.at(item="printed-tight").value("statistic", line.use)
     share = dict(held="held_share", chosen="chosen_share")[order]
     for line in corrected(reported).itertuples():
-        if line.target <= 10:
-            at = write.at(item="printed-read", other=f"target {line.target:g}")
-            at.value("statistic", getattr(line, share))
-    ratio = numbers[numbers.what == "ratio"]
-    text, table4 = (
-        ratio[ratio["where"] == where].set_index("x").value
-        for where in ("§5.2", "Table 4")
-    )
+        if line.target <= TIGHT_UP_TO:
+            cell = write.at(
+                item="printed-read", other=f"target {line.target:g}"
+            )
+            cell.value("statistic", getattr(line, share))
+    ratios = numbers[numbers.what == "ratio"].set_index("x")
+    text = ratios.value[ratios["where"] == "§5.2"]
+    table4 = ratios.value[ratios["where"] == "Table 4"]
     for target, value in text.items():
-        at = write.at(item="text-ratio", other=f"target {target:g}")
-        at.value("statistic", table4[target], x=value)
+        cell = write.at(item="text-ratio", other=f"target {target:g}")
+        cell.value("statistic", table4[target], x=value)
 
 # %% ../../nbs/iclinf/claims.ipynb #caedc50b
+class Line(NamedTuple):
+    "An estimate with its interval and its number of units"
+
+    value: float
+    low: float
+    high: float
+    n: float
+
+
+def line_of(row) -> Line:
+    """The estimate of a long row.
+
+    Args:
+        row: with value, low, high and n, as of `itertuples`
+    """
+    return Line(row.value, row.low, row.high, row.n)
+
+
 def strata(
     rows: pd.DataFrame,
     weights: str = "variance",
     transform: Callable = np.array,
     back: Callable = np.array,
-) -> dict:
-    """One estimate (value, low, high, n) of independent ones with intervals.
-
-    Weighted by the inverse of their variances, or 'equal'. transform, back: to a scale on which intervals are
-    symmetric, and back.
+) -> Line:
+    """One estimate of independent ones with intervals
 
     Args:
         rows: value, low, high, n
@@ -75,36 +100,45 @@ def strata(
         transform: to a scale on which intervals are symmetric
         back: from it
     """
-    value, low, high = (
-        transform(rows[name].astype(float)) for name in ("value", "low", "high")
-    )
+    value = transform(rows.value.astype(float))
+    low = transform(rows.low.astype(float))
+    high = transform(rows.high.astype(float))
     half = np.maximum(high - low, 1e-12) / 2
-    weight = half**-2.0 if weights == "variance" else np.ones(len(half))
+    # the variance of a weighted mean is least for weights of 1 / variance
+    weight = np.ones(len(half))
+    if weights == "variance":
+        weight = half**-2.0
     weight = weight / weight.sum()
     mean = (weight * value).sum()
     half = np.sqrt(((weight * half) ** 2).sum())
     ends = back(np.array([mean, mean - half, mean + half]))
-    return dict(zip(("value", "low", "high"), map(float, ends)), n=rows.n.sum())
+    return Line(*map(float, ends), rows.n.sum())
 
 
-def lead(a: pd.Series, b: pd.Series) -> dict:
-    """How far b lies above a, independent means with intervals: value, low, high, n
+def lead(a, b) -> Line:
+    """How far b lies above a, of independent means with intervals
 
     Args:
-        a: value, low, high, n
-        b: the same
+        a: a row with value, low, high, n
+        b: another one
     """
+    # halves of the intervals of a difference add as standard errors do
     half = np.hypot((a.high - a.low) / 2, (b.high - b.low) / 2)
     gap = b.value - a.value
-    return dict(value=gap, low=gap - half, high=gap + half, n=min(a.n, b.n))
+    return Line(gap, gap - half, gap + half, min(a.n, b.n))
 
 
-def _write_line(write: Rows, line: dict) -> None:
-    write.value(
-        "statistic", line["value"], line["low"], line["high"], n=line["n"]
-    )
+def _write_line(write: Rows, line: Line) -> None:
+    """Write an estimate
+
+    Args:
+        write: rows of claims, to which it adds
+        line: with its interval
+    """
+    write.value("statistic", line.value, line.low, line.high, n=line.n)
 
 
+# claim, and the places whose difference decides it
 PLACES = (
     ("u-shape", "first", "middle"),
     ("u-shape", "last", "middle"),
@@ -112,143 +146,190 @@ PLACES = (
 )
 
 
-def _write_within(write, rows, blank, chance, weights) -> None:
-    "Differences within the queries of a model: positions, queries whose answer is known, calibration, vocabulary"
-    found = select(rows, part="influence", quantity=["difference", "known"])
-    at_chance = (
-        right_and_guess(rows).set_index(["model", "dataset"]).chance.to_dict()
-    )
-    for model, every in found.groupby("model", sort=False):
-        blind = np.array(
-            [bool(at_chance.get((model, name), True)) for name in every.dataset]
-        )
-        own = every if chance == "in" else every[~blind]
-        guard = "" if len(own) else "at chance on every data set"
-        own = own if len(own) else every
-        here = write.at(model=model, unit="queries", guard=guard)
-        for item, place, other in PLACES:
-            lines = select(
-                own,
-                quantity="difference",
-                setting="label",
-                item=place,
-                other=other,
-            )
+def _above_chance(every: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Those of the rows of a model that are of data sets on which it is right more often than a guess
+
+    Args:
+        every: rows of one model
+        rows: measured rows of all parts
+    """
+    hits = right_and_guess(rows).set_index(["model", "dataset"])
+    at_chance = hits.chance.to_dict()
+    is_blind = []
+    for model, dataset in zip(every.model, every.dataset):
+        is_blind.append(bool(at_chance.get((model, dataset), True)))
+    return every[~np.array(is_blind, bool)]
+
+
+def _write_within(
+    write: Rows, rows: pd.DataFrame, blank: str, chance: str, weights: str
+) -> None:
+    """Differences within the queries of a model: positions, queries whose answer is known, calibration, vocabulary
+
+    Args:
+        write: rows of claims, to which it adds
+        rows: measured rows of the first training
+        blank: blank query that calibrates a shorter prompt: its 'own', or that
+            of the 'full' one
+        chance: data sets on which a model is at chance: left 'out', or 'in'
+        weights: of data sets in one estimate: inverse 'variance', or 'equal'
+    """
+    within = select(rows, part="influence", quantity=["difference", "known"])
+    # whose blank query calibrates a shorter prompt: its own, or that of the full prompt
+    calibrated = dict(own="calibrated", full="calibrated, shared")[blank]
+    for model, every in within.groupby("model", sort=False):
+        judged_rows = every
+        if chance != "in":
+            judged_rows = _above_chance(every, rows)
+        guard = ""
+        if not len(judged_rows):
+            guard = "at chance on every data set"
+            judged_rows = every
+        writer = write.at(model=model, unit="queries", guard=guard)
+        gaps = select(judged_rows, quantity="difference")
+        for claim, place, other in PLACES:
+            lines = select(gaps, setting="label", item=place, other=other)
             if len(lines):
-                at = here.at(item=item, other=f"{place} minus {other}")
-                _write_line(at, strata(lines, weights))
-        known = select(own, quantity="known")
-        if len(known):
-            _write_line(
-                here.at(item="knows-query"),
-                strata(known, weights, np.arctanh, np.tanh),
-            )
-        # whose blank query calibrates a shorter prompt: its own, or that of the full prompt
-        calibrated = dict(own="calibrated", full="calibrated, shared")[blank]
-        for item, setting in dict(
-            calibration=calibrated, vocabulary="full"
-        ).items():
-            for line in select(
-                own, quantity="difference", setting=setting
-            ).to_dict("records"):
-                _write_line(here.at(item=item, other=line["dataset"]), line)
+                cell = writer.at(item=claim, other=f"{place} minus {other}")
+                _write_line(cell, strata(lines, weights))
+        knows = select(judged_rows, quantity="known")
+        if len(knows):
+            # correlations are symmetric on Fisher's scale
+            line = strata(knows, weights, np.arctanh, np.tanh)
+            _write_line(writer.at(item="knows-query"), line)
+        settings = dict(calibration=calibrated, vocabulary="full")
+        for claim, setting in settings.items():
+            for line in select(gaps, setting=setting).itertuples():
+                cell = writer.at(item=claim, other=line.dataset)
+                _write_line(cell, line_of(line))
 
 
-def _write_shots(write, rows, equation) -> None:
-    "Changes of the loss with the number of exemplars, from one and from two to the most; the steepest fall"
+def _write_shots(write: Rows, rows: pd.DataFrame, equation: int) -> None:
+    """Changes of the loss with the number of exemplars, from one and from two to the most; the steepest fall
+
+    Args:
+        write: rows of claims, to which it adds
+        rows: measured rows of the first training
+        equation: of the loss by number of exemplars: 4 (absolute) or 3 (signed)
+    """
     lines = select(rows, part="shots", quantity=["change", "steeper"])
-    chance = (
-        right_and_guess(rows, "shots")
-        .set_index(["model", "dataset", "shots"])
-        .chance
-    )
-    for line in lines.to_dict("records"):
-        guard = (
-            "at chance"
-            if chance.get((line["model"], line["dataset"], line["shots"]), True)
-            else ""
-        )
-        name = f"{line['position']:.0f} to {line['shots']:.0f} exemplars"
-        here = write.at(
-            model=line["model"], unit="queries", guard=guard, other=name
-        )
-        if line["quantity"] == "steeper":
-            _write_line(here.at(item="steepest"), line)
-        elif (
-            equation == 4
-            and line["shots"] == lines.shots.max()
-            and line["position"] <= 2
-        ):
-            _write_line(here.at(item="shots"), line)
-    if equation == 4:
-        return
-    # of the signed loss of Eq. 3 the means are stored, not their differences within queries
+    hits = right_and_guess(rows, "shots")
+    chance = hits.set_index(["model", "dataset", "shots"]).chance
+    most = lines.shots.max()
+    for line in lines.itertuples():
+        cell = line.model, line.dataset, line.shots
+        guard = "at chance" if chance.get(cell, True) else ""
+        name = f"{line.position:.0f} to {line.shots:.0f} exemplars"
+        writer = write.at(model=line.model, unit="queries", guard=guard)
+        writer = writer.at(other=name)
+        if line.quantity == "steeper":
+            _write_line(writer.at(item="steepest"), line_of(line))
+        elif equation == 4 and line.shots == most and line.position <= 2:
+            _write_line(writer.at(item="shots"), line_of(line))
+    if equation != 4:
+        _write_signed(write, rows)
+
+
+def _write_signed(write: Rows, rows: pd.DataFrame) -> None:
+    """Changes of the signed loss of Eq. 3, of which the means are stored, not their differences within queries
+
+    Args:
+        write: rows of claims, to which it adds
+        rows: measured rows of the first training
+    """
     losses = select(rows, part="shots", setting="signed", quantity="loss")
-    for (model, _), own in losses.groupby(["model", "dataset"], sort=False):
-        own = own.set_index("shots").sort_index()
-        for few in own.index[:2]:
-            name = f"{few:.0f} to {own.index[-1]:.0f} exemplars"
-            here = write.at(
-                model=model, unit="queries", guard="", other=name, item="shots"
-            )
-            _write_line(here, lead(own.loc[few], own.iloc[-1]))
+    for (model, _), by_shots in losses.groupby(
+        ["model", "dataset"], sort=False
+    ):
+        by_shots = by_shots.set_index("shots").sort_index()
+        most = by_shots.index[-1]
+        for few in by_shots.index[:2]:
+            name = f"{few:.0f} to {most:.0f} exemplars"
+            cell = write.at(model=model, unit="queries", guard="", item="shots")
+            change = lead(by_shots.loc[few], by_shots.loc[most])
+            _write_line(cell.at(other=name), change)
 
 
-def _write_tuning(write, rows) -> None:
-    "The slope of the loss over trainings on the form of the prompts, a row a data set; one training decides nothing"
+def _write_tuning(write: Rows, rows: pd.DataFrame) -> None:
+    """The slope of the loss over trainings on the form of the prompts, a row a data set; one training decides nothing
+
+    Args:
+        write: rows of claims, to which it adds
+        rows: measured rows of all trainings
+    """
     trends = select(rows, part="ladder", quantity="trend")
-    for dataset, own in trends.groupby("dataset", sort=False):
-        here = write.at(item="tuning", other=dataset, unit="trainings")
-        if len(own) > 1:
-            mean, low, high = stats.mean_ci(own.value)
-            _write_line(here, dict(value=mean, low=low, high=high, n=len(own)))
+    for dataset, slopes in trends.groupby("dataset", sort=False):
+        writer = write.at(item="tuning", other=dataset, unit="trainings")
+        if len(slopes) > 1:
+            mean = stats.mean_ci(slopes.value)
+            _write_line(writer, Line(*mean, len(slopes)))
         else:
-            line = own.iloc[0].to_dict() | dict(n=1)
-            _write_line(here.at(guard=f"one training on {dataset}"), line)
+            (line,) = slopes.itertuples()
+            alone = line_of(line)._replace(n=1)
+            _write_line(writer.at(guard=f"one training on {dataset}"), alone)
 
 
-def _write_models(write, rows) -> None:
-    "Comparisons of models"
+def _write_models(write: Rows, rows: pd.DataFrame) -> None:
+    """Comparisons of models
+
+    Args:
+        write: rows of claims, to which it adds
+        rows: measured rows of the first training
+    """
     label = select(rows, part="influence", setting="label")
     # models of one training, so no further trainings of the same
-    own = label[label.model.map(rung_number) == 0]
-    keys = dict(index=["model", "dataset"], columns="quantity", values="value")
-    known = own[own.quantity.isin(["loss", "accuracy"])].pivot_table(**keys)
-    for (model, dataset), line in known.dropna().iterrows():
-        at = write.at(
-            item="knows",
-            other=f"{model}, {dataset}",
-            unit="models and data sets",
-        )
-        at.value("statistic", line.loss, x=line.accuracy)
+    untuned = label[label.model.map(rung_number) == 0]
+    numbers = select(untuned, quantity=["loss", "accuracy"])
+    by_model = numbers.pivot_table(
+        index=["model", "dataset"], columns="quantity", values="value"
+    )
+    pairs = write.at(item="knows", unit="models and data sets")
+    for (model, dataset), line in by_model.dropna().iterrows():
+        cell = pairs.at(other=f"{model}, {dataset}")
+        cell.value("statistic", line.loss, x=line.accuracy)
     loss = select(label, quantity="loss").set_index(["model", "dataset"])
-    for old, new in tuned_pairs(label):
-        for dataset in loss.loc[old].index.intersection(loss.loc[new].index):
-            at = write.at(
-                item="tuned", other=f"{new}, {dataset}", unit="queries"
-            )
-            _write_line(
-                at, lead(loss.loc[old, dataset], loss.loc[new, dataset])
-            )
+    queries = write.at(item="tuned", unit="queries")
+    for before, after in tuned_pairs(label):
+        both = loss.loc[before].index.intersection(loss.loc[after].index)
+        for dataset in both:
+            change = lead(loss.loc[before, dataset], loss.loc[after, dataset])
+            _write_line(queries.at(other=f"{after}, {dataset}"), change)
+    _write_sizes(write, rows)
+
+
+def _write_sizes(write: Rows, rows: pd.DataFrame) -> None:
+    """How far a model of some seven billion parameters lies above smaller and larger ones
+
+    Args:
+        write: rows of claims, to which it adds
+        rows: measured rows of the first training
+    """
     sizes = by_size(rows)
     if sizes["size"].nunique() < 2:
         return
-    for dataset, own in sizes.groupby("dataset", sort=False):
-        near = own["size"].between(5, 10)
-        if near.any() and own["size"].min() < 5 and own["size"].max() > 10:
-            seven = own[near].loc[own[near].value.idxmax()]
-            leads = pd.DataFrame(
-                [lead(line, seven) for line in own[~near].itertuples()]
-            )
-            at = write.at(item="size", other=dataset, unit="queries")
-            _write_line(at, leads.loc[leads.value.idxmin()])
+    for dataset, models in sizes.groupby("dataset", sort=False):
+        billions = models["size"]
+        is_seven = billions.between(5, 10)
+        if not is_seven.any() or billions.min() >= 5 or billions.max() <= 10:
+            continue
+        seven = models[is_seven]
+        largest = seven.loc[seven.value.idxmax()]
+        leads = []
+        for other in models[~is_seven].itertuples():
+            leads.append(lead(other, largest))
+        smallest = min(leads, key=lambda line: line.value)
+        cell = write.at(item="size", other=dataset, unit="queries")
+        _write_line(cell, smallest)
 
 
-TIGHT_UP_TO = 10  # targets of §5.2
+def _write_audit(write: Rows, rows: pd.DataFrame, norm: str) -> None:
+    """The share of its bound that the data use
 
-
-def _write_audit(write, rows, norm) -> None:
-    "The share of its bound that the data use, and what an attack shows of an epsilon that is known"
+    Args:
+        write: rows of claims, to which it adds
+        rows: measured rows of the first training
+        norm: mean over the other prompts: 's-1' or 's'
+    """
     used = select(
         rows,
         part="audit",
@@ -258,33 +339,43 @@ def _write_audit(write, rows, norm) -> None:
         quantity="used",
         delta=DELTA,
     )
-    for line in used[used.target <= TIGHT_UP_TO].to_dict("records"):
-        here = write.at(
-            model=line["model"],
-            item="tight",
-            other=f"target {line['target']:g}",
-        )
-        _write_line(here.at(unit="texts"), line)
+    for line in used[used.target <= TIGHT_UP_TO].itertuples():
+        cell = write.at(model=line.model, item="tight", unit="texts")
+        cell = cell.at(other=f"target {line.target:g}")
+        _write_line(cell, line_of(line))
+
+
+def _write_attack(write: Rows, rows: pd.DataFrame) -> None:
+    """What an attack shows of an epsilon that is known
+
+    Args:
+        write: rows of claims, to which it adds
+        rows: measured rows of the first training
+    """
     pairs = select(rows, part="attack", quantity=["attack", "truth"])
     if not len(pairs):
         return
-    keys = dict(index=["model", "item"], columns="quantity", values="value")
-    by_pair = pairs.pivot_table(**keys, sort=False)
+    by_pair = pairs.pivot_table(
+        index=["model", "item"], columns="quantity", values="value", sort=False
+    )
+    writer = write.at(unit="outputs")
     outputs = pairs.n.max()
     for (_, name), pair in by_pair[by_pair.truth > 0].iterrows():
-        here = write.at(model="known", item="truth", other=name, unit="outputs")
-        here.value("statistic", pair.attack / pair.truth, n=outputs)
-    for model, own in by_pair.groupby("model", sort=False):
-        own = own.droplevel("model")
-        if not {"leaking", "ordinary"} <= {*own.index}:
+        cell = writer.at(model="known", item="truth", other=name)
+        cell.value("statistic", pair.attack / pair.truth, n=outputs)
+    for model, pairs_of_model in by_pair.groupby("model", sort=False):
+        by_name = pairs_of_model.droplevel("model")
+        if not {"leaking", "ordinary"} <= {*by_name.index}:
             continue
-        leaking, ordinary = own.loc["leaking"], own.loc["ordinary"]
-        told = f"the pair that should leak has the smaller true epsilon, {leaking.truth:.1f} against {ordinary.truth:.1f}"
-        guard = told if leaking.truth <= ordinary.truth else ""
-        here = write.at(model=model, item="attack", unit="outputs", guard=guard)
-        here.value("statistic", leaking.attack - ordinary.attack, n=outputs)
+        leaking = by_name.loc["leaking"]
+        ordinary = by_name.loc["ordinary"]
+        guard = ""
+        if leaking.truth <= ordinary.truth:
+            guard = f"the pair that should leak has the smaller true epsilon, {leaking.truth:.1f} against {ordinary.truth:.1f}"
+        cell = writer.at(model=model, item="attack", guard=guard)
+        cell.value("statistic", leaking.attack - ordinary.attack, n=outputs)
         for pair in (leaking, ordinary):
-            here.value("case", pair.attack)
+            cell.value("case", pair.attack)
 
 
 def widened(rows: pd.DataFrame) -> pd.DataFrame:
@@ -343,80 +434,110 @@ def statistics(
     _write_tuning(made, rows)
     _write_models(made, first)
     _write_audit(made, first, norm)
+    _write_attack(made, first)
     return made
 
 # %% ../../nbs/iclinf/claims.ipynb #7d0c1a10
+def _solved_facts(reported: pd.DataFrame) -> dict:
+    """What comes out of the printed numbers
+
+    Args:
+        reported: what the paper prints
+    """
+    table4 = solved(reported)
+    table4 = table4[table4["where"] == "Table 4"]
+    constant = table4.share[table4.target <= TIGHT_UP_TO]
+    numbers = dict(share_constant=100 * constant.mean())
+    read = corrected(reported)
+    one_to_hundred = read[read.target >= 1]
+    (at_ten,) = read[read.target == 10].itertuples()
+    for name in ("held", "chosen"):
+        column = f"{name}_share"
+        shares = 100 * one_to_hundred[column]
+        numbers[f"{name}-least"] = shares.min()
+        numbers[f"{name}-most"] = shares.max()
+        numbers[f"{name}-10"] = 100 * getattr(at_ten, column)
+    numbers["chosen-order-10"] = at_ten.chosen_alpha
+    return numbers
+
+
+def _first_value(rows: pd.DataFrame, **where) -> float:
+    """The first value of some rows; NaN where there are none
+
+    Args:
+        rows: long rows
+        **where: which of them, as of `results.select`
+    """
+    lines = select(rows, **where)
+    return float(lines.value.iloc[0]) if len(lines) else np.nan
+
+
+def _measured_facts(rows: pd.DataFrame) -> dict:
+    """What was measured
+
+    Args:
+        rows: rows that claims are judged by
+    """
+    numbers = {}
+    numbers["loss"] = _first_value(
+        rows,
+        part="influence",
+        model="smollm2",
+        dataset="goods",
+        quantity="loss",
+        setting="label",
+    )
+    numbers["attack100"] = _first_value(
+        rows,
+        part="audit",
+        where="Table 4",
+        setting="s-1",
+        item="",
+        quantity="attack",
+        target=100.0,
+    )
+    attacks = select(rows, part="attack")
+    for pair in ("leaking", "ordinary"):
+        numbers[pair] = _first_value(attacks, item=pair, quantity="attack")
+        truth = _first_value(attacks, item=pair, quantity="truth")
+        numbers[f"{pair}-truth"] = truth
+    signed = select(rows, part="shots", setting="signed", quantity="loss")
+    for shots in (1, 2, 4, 8):
+        numbers[f"signed-{shots}"] = _first_value(signed, shots=shots)
+    return numbers
+
+
 def facts(measured: pd.DataFrame) -> dict:
-    """The numbers that the page's prose names, of all measured rows: name -> number, word, or True or False
+    """The numbers that the page's prose names: name -> number, word, or True or False
 
     Args:
         measured: all measured rows
     """
     reported = reported_rows("iclinf")
     rows = judged(measured)
-    table4 = solved(reported)
-    table4 = table4[
-        (table4["where"] == "Table 4") & (table4.target <= TIGHT_UP_TO)
-    ]
-    found = dict(share_constant=100 * table4.share.mean())
-    read = corrected(reported)
-    one_to_hundred = read[read.target >= 1]
-    for name in ("held", "chosen"):
-        shares = 100 * one_to_hundred[f"{name}_share"]
-        found |= {f"{name}-least": shares.min(), f"{name}-most": shares.max()}
-    at_ten = read[read.target == 10].iloc[0]
-    found |= {
-        "held-10": 100 * at_ten.held_share,
-        "chosen-10": 100 * at_ten.chosen_share,
-    }
-    found["chosen-order-10"] = at_ten.chosen_alpha
-
-    def number(**where):
-        lines = select(rows, **where)
-        return float(lines.value.iloc[0]) if len(lines) else np.nan
-
-    same = dict(
-        part="influence", model="smollm2", dataset="goods", quantity="loss"
-    )
-    found["loss"] = number(**same, setting="label")
-    audited = dict(
-        part="audit", where="Table 4", setting="s-1", item="", quantity="attack"
-    )
-    found["attack100"] = number(**audited, target=100.0)
-    for pair in ("leaking", "ordinary"):
-        found[pair] = number(part="attack", item=pair, quantity="attack")
-        found[f"{pair}-truth"] = number(
-            part="attack", item=pair, quantity="truth"
-        )
-    for shots in (1, 2, 4, 8):
-        signed = dict(
-            part="shots", setting="signed", quantity="loss", shots=shots
-        )
-        found[f"signed-{shots}"] = number(**signed)
-    made = statistics(rows, reported).frame()
-    first = made[
-        (made["item"] == "u-shape") & made.other.str.startswith("first")
-    ]
-    found["no_u"] = bool((first.high < 0).all())
-    found["recency"] = bool((made[made["item"] == "recency"].low > 0).all())
-    calibration = made[made["item"] == "calibration"]
-    tuned = calibration.model.str.contains("tuned")
-    found["calibration"] = bool(
-        (calibration[~tuned].high < 0).all()
-        and (calibration[tuned].low > 0).all()
-    )
+    numbers = _solved_facts(reported) | _measured_facts(rows)
+    made = statistics(rows, reported).frame().set_index("item")
+    u_shape = made.loc[["u-shape"]]
+    first = u_shape[u_shape.other.str.startswith("first")]
+    numbers["no_u"] = bool((first.high < 0).all())
+    numbers["recency"] = bool((made.loc[["recency"]].low > 0).all())
+    calibration = made.loc[["calibration"]]
+    is_tuned = calibration.model.str.contains("tuned")
+    falls = (calibration[~is_tuned].high < 0).all()
+    rises = (calibration[is_tuned].low > 0).all()
+    numbers["calibration"] = bool(falls and rises)
     shared = statistics(rows, reported, blank="full").frame()
     shared = shared[shared["item"] == "calibration"]
-    found["calibration-full"] = bool(
-        ((shared.low < 0) & (shared.high > 0)).all()
-    )
-    tuning = made[(made["item"] == "tuning") & (made.other == "goods")]
-    found["tuning"] = bool((tuning.high < 0).all())
-    return found
+    is_open = (shared.low < 0) & (shared.high > 0)
+    numbers["calibration-full"] = bool(is_open.all())
+    tuning = made.loc[["tuning"]]
+    goods = tuning[tuning.other == "goods"]
+    numbers["tuning"] = bool((goods.high < 0).all())
+    return numbers
 
 # %% ../../nbs/iclinf/claims.ipynb #8c8a48fa
 def overview(rows: pd.DataFrame) -> pd.DataFrame:
-    """Show rows of `measure`, `by_shots`, `audit`, or several, and judge their claims: says, verdict, evidence
+    """Show rows and judge their claims: says, verdict, evidence
 
     Args:
         rows: from `measure`, `by_shots`, `audit`, or several
@@ -424,25 +545,25 @@ def overview(rows: pd.DataFrame) -> pd.DataFrame:
     from IPython.display import display
 
     rows = widened(rows)
-    reported, hits = reported_rows("iclinf"), right_and_guess(rows)
-    for r in select(
-        rows, part="influence", quantity="loss", setting="label"
-    ).itertuples():
-        h = select(hits, model=r.model, dataset=r.dataset).iloc[0]
+    reported = reported_rows("iclinf")
+    hits = right_and_guess(rows)
+    losses = select(rows, part="influence", quantity="loss", setting="label")
+    for line in losses.itertuples():
+        hit = select(hits, model=line.model, dataset=line.dataset).iloc[0]
+        chance = "; at chance, its losses are those of guesses"
         print(
-            f"{r.model} on {r.dataset}: ICLInf {r.value:.2f} nats ({r.low:.2f} to {r.high:.2f}), "
-            f"{r.n:.0f} queries, {r.shots:.0f} exemplars; right in {100 * h.value:.0f} %, a guess in "
-            f"{100 * h.guess:.0f} %{'; at chance, its losses are those of guesses' * bool(h.chance)}"
+            f"{line.model} on {line.dataset}: ICLInf {line.value:.2f} nats ({line.low:.2f} to {line.high:.2f}), "
+            f"{line.n:.0f} queries, {line.shots:.0f} exemplars; right in {100 * hit.value:.0f} %, a guess in "
+            f"{100 * hit.guess:.0f} %{chance if hit.chance else ''}"
         )
-    for part, draw in dict(influence=fig1, shots=fig3, audit=fig6).items():
+    for part, figure in dict(influence=fig1, shots=fig3, audit=fig6).items():
         if (rows.part == part).any():
-            display(picture(draw(rows, reported)))
+            display(picture(figure(rows, reported)))
     board = claims_board("iclinf", rows, reported)
-    board = board[(board.about == "a model") & (board.verdict != NOT_ASKED)]
-    lines = [*board.itertuples()]
-    evidence = [
-        f"{estimate_text(line)}; n = {units_text(line)}" for line in lines
-    ]
-    return board.assign(evidence=evidence)[
-        ["says", "verdict", "evidence"]
-    ].reset_index(drop=True)
+    is_asked = board.verdict != NOT_ASKED
+    board = board[(board.about == "a model") & is_asked]
+    evidence = []
+    for line in board.itertuples():
+        evidence.append(f"{estimate_text(line)}; n = {units_text(line)}")
+    board = board.assign(evidence=evidence)
+    return board[["says", "verdict", "evidence"]].reset_index(drop=True)
