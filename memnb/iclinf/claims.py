@@ -516,22 +516,21 @@ def facts(measured: pd.DataFrame) -> dict:
     reported = reported_rows("iclinf")
     rows = judged(measured)
     numbers = _solved_facts(reported) | _measured_facts(rows)
-    made = statistics(rows, reported).frame().set_index("item")
-    u_shape = made.loc[["u-shape"]]
+    made = statistics(rows, reported).frame()
+    u_shape = select(made, item="u-shape")
     first = u_shape[u_shape.other.str.startswith("first")]
     numbers["no_u"] = bool((first.high < 0).all())
-    numbers["recency"] = bool((made.loc[["recency"]].low > 0).all())
-    calibration = made.loc[["calibration"]]
+    numbers["recency"] = bool((select(made, item="recency").low > 0).all())
+    calibration = select(made, item="calibration")
     is_tuned = calibration.model.str.contains("tuned")
     falls = (calibration[~is_tuned].high < 0).all()
     rises = (calibration[is_tuned].low > 0).all()
     numbers["calibration"] = bool(falls and rises)
     shared = statistics(rows, reported, blank="full").frame()
-    shared = shared[shared["item"] == "calibration"]
+    shared = select(shared, item="calibration")
     is_open = (shared.low < 0) & (shared.high > 0)
     numbers["calibration-full"] = bool(is_open.all())
-    tuning = made.loc[["tuning"]]
-    goods = tuning[tuning.other == "goods"]
+    goods = select(made, item="tuning", other="goods")
     numbers["tuning"] = bool((goods.high < 0).all())
     return numbers
 

@@ -13,6 +13,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,177 +25,209 @@ from .counting import ROW_KEYS, answered, write_share
 from .prompting import Dataset, load_table
 
 # %% ../../nbs/tabular/guards.ipynb #a1148932
-def _step(two_above, above):
-    "The cell above with its last number moved by the last difference, or as it is"
-    a, b = (
-        re.fullmatch(r"(.*?)(\d{1,15}(?:\.\d+)?)(\D*)", x, re.S)
-        for x in (two_above, above)
-    )
-    if not a or not b or (a[1], a[3]) != (b[1], b[3]):
+# words before a number, the number, and what follows
+_LAST_NUMBER = re.compile(r"(.*?)(\d{1,15}(?:\.\d+)?)(\D*)", re.S)
+
+
+def _step(two_above: str, above: str) -> str:
+    """The cell above with its last number moved by the last difference, or as it is
+
+    Args:
+        two_above: cell above that one
+        above: cell above the one that is guessed
+    """
+    first = _LAST_NUMBER.fullmatch(two_above)
+    second = _LAST_NUMBER.fullmatch(above)
+    if not first or not second:
         return above
-    digits = max(len(x[2].partition(".")[2]) for x in (a, b))
-    return f"{b[1]}{2 * float(b[2]) - float(a[2]):0{len(b[2])}.{digits}f}{b[3]}"
+    if (first[1], first[3]) != (second[1], second[3]):
+        return above
+    digits = max(len(cell[2].partition(".")[2]) for cell in (first, second))
+    moved = 2 * float(second[2]) - float(first[2])
+    # as many figures as the cell above
+    number = f"{moved:0{len(second[2])}.{digits}f}"
+    return f"{second[1]}{number}{second[3]}"
 
 
-def _cell_guesses(column) -> tuple:
-    "Four guesses of each cell from the third on: the one above, moved by the last difference, the commonest, what followed the one above"
-    follows, often, after, mode = defaultdict(Counter), Counter(), [], []
-    for above, x in pairwise(column):
-        often[above] += 1
-        mode.append(often.most_common(1)[0][0])
-        after.append(
-            follows[above].most_common(1)[0][0] if follows[above] else above
-        )
-        follows[above][x] += 1
-    return (
-        column[1:-1],
-        [*map(_step, column, column[1:-1])],
-        mode[1:],
-        after[1:],
-    )
+class _Guesses(NamedTuple):
+    "Four guesses of each cell of a column, from the third on"
+
+    above: list[str]
+    moved: list[str]  # the one above, moved by the last difference
+    commonest: list[str]
+    follower: list[str]  # what followed the one above the last time
+
+
+def _cell_guesses(column: list[str]) -> _Guesses:
+    "Guesses of the cells of a column, each of those before it alone"
+    followers = defaultdict(Counter)
+    counts = Counter()
+    commonest, follower = [], []
+    for above, cell in pairwise(column):
+        counts[above] += 1
+        commonest.append(counts.most_common(1)[0][0])
+        after = followers[above]
+        follower.append(after.most_common(1)[0][0] if after else above)
+        after[cell] += 1
+    above = column[1:-1]
+    moved = [*map(_step, column, above)]
+    return _Guesses(above, moved, commonest[1:], follower[1:])
+
+
+# rows that are guessed
+_GUESSED = 3000
 
 
 @once
-def _guessed_rows(t):
-    "Rows that come out of the rows before, without memory: bool array, one a row: does the guess have it? False for the first two"
-    few = t.df[:3000]
-    half, right = max(1, (len(few) - 2) // 2), []
-    for f in few:
-        column = few[f].str.strip().tolist()
-        each = [np.equal(g, column[2:]) for g in _cell_guesses(column)]
-        a, b = (
-            max(each, key=lambda r: r[s].sum())
-            for s in (slice(half, None), slice(half))
-        )
-        right.append(
-            [*a[:half], *b[half:]]
-        )  # by the guess that suits the other half
-    return np.concatenate([[False] * 2, np.all(right, axis=0)])
+def _guessed_rows(table: Table) -> np.ndarray:
+    "Rows that come out of the rows before, without memory: a bool a row: does the guess have it? False for the first two"
+    rows = table.df[:_GUESSED]
+    half = max(1, (len(rows) - 2) // 2)
+    is_right = []
+    for feature in rows:
+        column = rows[feature].str.strip().tolist()
+        hits = []
+        for guess in _cell_guesses(column):
+            hits.append(np.equal(guess, column[2:]))
+        # of each half by the guess that suits the other one
+        first = max(hits, key=lambda hit: hit[half:].sum())
+        second = max(hits, key=lambda hit: hit[:half].sum())
+        is_right.append([*first[:half], *second[half:]])
+    return np.concatenate([[False] * 2, np.all(is_right, axis=0)])
 
 
-def row_guess(t: Table) -> dict:
+def row_guess(t: Table) -> dict[str, float]:
     """Share of rows that a guess gives verbatim: value, n
 
     Args:
         t: the table
     """
-    right = _guessed_rows(t)[2:]
-    return dict(
-        value=float(right.mean()) if len(right) else float("nan"), n=len(right)
-    )
+    is_right = _guessed_rows(t)[2:]
+    n = len(is_right)
+    return dict(value=float(is_right.mean()) if n else np.nan, n=n)
 
 
 def line_guess(t: Table, splits: tuple[int, ...]) -> int:
-    """Lines of the header test that need no memory: most lines one after the other, from a cut or from the next line on, that a guess gives
+    """Lines of the header test that need no memory
+
+    Most lines one after the other, from a cut or from the next line on, that a guess gives.
 
     Args:
         t: the table
         splits: lines in which the file is cut
     """
-    right = [*_guessed_rows(t), False]
-    starts = [
-        s - k for s in splits for k in (2, 1) if s - k < len(right)
-    ]  # line s is row s - 2
-    return max((right[i:].index(False) for i in starts), default=0)
+    # the end of the file is no hit
+    is_right = [*_guessed_rows(t), False]
+    most = 0
+    for split in splits:
+        # line s is row s - 2
+        for start in (split - 2, split - 1):
+            if start < len(is_right):
+                most = max(most, is_right[start:].index(False))
+    return most
 
 # %% ../../nbs/tabular/guards.ipynb #ec468ab1
-NEW_TWIN = 0.9  # least share of a twin that must be new
+# least share of a control that must be new
+NEW_TWIN = 0.9
 
 
-def _moved(column, typed, rng):
-    "A column for the twin: numbers of many values shifted, unique texts and powers of ten moved by rows"
-    cells, number, n = column.str.strip(), typed.dtype.kind in "if", len(column)
-    if typed.nunique() <= (min(10, 0.5 * n) if number else 0.5 * n):
+def _moved(column: pd.Series, typed: pd.Series, rng: random.Random):
+    """A column for the control: numbers of many values shifted, unique texts and powers of ten moved by rows
+
+    Args:
+        column: cells, as text
+        typed: the same, as numbers where they are
+        rng: draws by how much
+    """
+    cells = column.str.strip()
+    is_number = typed.dtype.kind in "if"
+    n = len(column)
+    few = 0.5 * n
+    if is_number:
+        few = min(10, few)
+    if typed.nunique() <= few:
         return column
     filled = cells[typed.notna()]
-    if (
-        not number
-        or not filled.str.fullmatch(r"[-+.\d]+").all()
-        or typed.abs().max() > 1e15
-    ):
-        k = rng.randint(1, max(1, n - 1))
-        return [*column[k:], *column[:k]]
+    is_plain = is_number and filled.str.fullmatch(r"[-+.\d]+").all()
+    if not is_plain or typed.abs().max() > 1e15:
+        places = rng.randint(1, max(1, n - 1))
+        return [*column[places:], *column[:places]]
     digits = filled.str.partition(".")[2].str.len()
-    most, x = int(digits.max()), typed[filled.index]
+    most = int(digits.max())
+    numbers = typed[filled.index]
+    # by 2 to 20 % of the range, in whole units of the last digit
     unit = 10.0**-most
-    by = (
-        max(1, round(rng.uniform(0.02, 0.2) * max(np.ptp(x), unit) / unit))
-        * unit
-    )
-    moved = [f"{v:.{most}f}" for v in x + by]
-    moved = [
-        m if d == most else m.rstrip("0").rstrip(".")
-        for m, d in zip(moved, digits)
-    ]
-    return pd.Series(moved, filled.index).reindex(cells.index).fillna(cells)
+    share = rng.uniform(0.02, 0.2)
+    units = round(share * max(np.ptp(numbers), unit) / unit)
+    shift = max(1, units) * unit
+    moved = []
+    for number, places in zip(numbers + shift, digits):
+        text = f"{number:.{most}f}"
+        if places != most:
+            text = text.rstrip("0").rstrip(".")
+        moved.append(text)
+    moved = pd.Series(moved, filled.index)
+    return moved.reindex(cells.index).fillna(cells)
 
 
-def _renamed(column, typed, rng):
-    "A column of few values in which each value stands for another one, the next but so many in their order"
+def _renamed(column: pd.Series, typed: pd.Series, rng: random.Random):
+    """A column of few values in which each value stands for another one, the next but so many in their order
+
+    Args:
+        column: cells, as text
+        typed: the same, as numbers where they are
+        rng: draws how many
+    """
     cells = column.str.strip()
-    order = (
-        typed.where(cells != "")
-        .groupby(cells)
-        .first()
-        .dropna()
-        .sort_values()
-        .index.tolist()
-    )
+    values = typed.where(cells != "").groupby(cells).first().dropna()
+    order = values.sort_values().index.tolist()
     if len(order) < 2:
         return column
-    k = rng.randint(1, len(order) - 1)
-    return cells.replace(dict(zip(order, order[k:] + order[:k])))
+    step = rng.randint(1, len(order) - 1)
+    shifted = order[step:] + order[:step]
+    return cells.replace(dict(zip(order, shifted)))
 
 
-def _with_cells(t, df):
+def _with_cells(t: Table, df: pd.DataFrame) -> Table:
     "A table with other cells, written in its dialect; the same name, so that the same places are asked"
-
-    def line(cells):
-        out = io.StringIO()
-        csv.writer(out, delimiter=t.sep, lineterminator="").writerow(cells)
-        return out.getvalue()
-
-    return replace(
-        t, rows=[line(r) for r in df.values], df=df.reset_index(drop=True)
-    )
+    rows = []
+    for cells in df.values:
+        line = io.StringIO()
+        csv.writer(line, delimiter=t.sep, lineterminator="").writerow(cells)
+        rows.append(line.getvalue())
+    return replace(t, rows=rows, df=df.reset_index(drop=True))
 
 
 @once
 def shifted_twin(t: Table, seed: int = 0) -> Table:
-    """The same table with its numbers moved, its unique texts paired anew and, if need be, its values renamed: data.Table whose rows nobody has seen, if it can be made: see `changed`
+    """The same table with its numbers moved, its unique texts paired anew and, if need be, its values renamed
+
+    Its rows have been seen by nobody, if it can be made: see `changed`.
 
     Args:
         t: the table
         seed: of what is moved
     """
-    rng, df, typed = (
-        random.Random(f"{t.name} {seed} twin"),
-        t.df.copy(),
-        t.typed(),
-    )
-    free = [f for f in t.names if f != t.target or f == t.unique]
-    for f in free:
-        df[f] = _moved(df[f], typed[f], rng)
-    twin, numbers = (
-        _with_cells(t, df),
-        [f for f in free if typed[f].dtype.kind in "if"],
-    )
-    for names in (
-        numbers,
-        free,
-        t.names,
-    ):  # columns of few values, as many as it takes
+    rng = random.Random(f"{t.name} {seed} twin")
+    cells, typed = t.df.copy(), t.typed()
+    free = [name for name in t.names if name != t.target or name == t.unique]
+    for name in free:
+        cells[name] = _moved(cells[name], typed[name], rng)
+    twin = _with_cells(t, cells)
+    numbers = [name for name in free if typed[name].dtype.kind in "if"]
+    # columns of few values, as many as it takes
+    for names in (numbers, free, t.names):
         if changed(t, twin) >= NEW_TWIN:
             break
-        for f in names:
-            if df[f].equals(t.df[f]):
-                df[f] = _renamed(df[f], typed[f], rng)
-        twin = _with_cells(t, df)
+        for name in names:
+            if cells[name].equals(t.df[name]):
+                cells[name] = _renamed(cells[name], typed[name], rng)
+        twin = _with_cells(t, cells)
     return twin
 
 
 def changed(t: Table, twin: Table, rows: int = 6) -> float:
-    """How much of a table its twin changes: where no such rows follow each other in the table: share of places
+    """How much of a table its control changes: where no such rows follow each other in the table: share of places
 
     Args:
         t: the table
@@ -202,28 +235,25 @@ def changed(t: Table, twin: Table, rows: int = 6) -> float:
         rows: that follow each other
     """
 
-    def runs(x):
-        return [
-            tuple(x.rows[max(0, i + 1 - rows) : i + 1]) for i in range(len(x))
-        ]
+    def runs(table):
+        for last in range(len(table)):
+            first = max(0, last + 1 - rows)
+            yield tuple(table.rows[first : last + 1])
 
-    old = set(runs(t))
-    return sum(r not in old for r in runs(twin)) / len(twin)
+    old = {*runs(t)}
+    return sum(run not in old for run in runs(twin)) / len(twin)
 
 
 def changed_cells(t: Table, twin: Table) -> float:
-    """How many of the nearly unique cells of a table its twin changes: share of rows
+    """How many of the nearly unique cells of a table its control changes: share of rows
 
     Args:
         t: the table
         twin: from `shifted_twin`
     """
-    return float(
-        (
-            t.df[t.unique].str.strip().values
-            != twin.df[t.unique].str.strip().values
-        ).mean()
-    )
+    cells = t.df[t.unique].str.strip().values
+    theirs = twin.df[t.unique].str.strip().values
+    return float((cells != theirs).mean())
 
 # %% ../../nbs/tabular/guards.ipynb #bb86cc6e
 def write_against_twin(
