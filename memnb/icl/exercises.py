@@ -16,62 +16,94 @@ from .. import stats
 from ..exercises import UNFILLED
 
 # %% ../../nbs/icl/exercises.ipynb #a8b5466a
-def _quantiles(predicted, run):
+def _quantiles(predicted: float, run: list) -> dict:
+    """Correlations of rising series that half of them, and one in twenty, exceed
+
+    Args:
+        predicted: what the reader predicts
+        run: what came out
+    """
     half, few = map(float, np.quantile(run, [0.5, 0.95]))
     return {"50 % exceed": (None, half), "5 % exceed": (predicted, few)}
 
 
-def _by_whose(predicted, run):
-    "Recall of second pieces, by the data set of the demonstrations"
-    names = dict(pairs="own", foreign="other", twins="held_out")
-    source = run.setting.map(names).where(run.k > 0, "none")
+# setting of the demonstrations -> whose they are
+_WHOSE = dict(pairs="own", foreign="other", twins="held_out")
+
+
+def _by_whose(predicted: dict, run) -> dict:
+    """Recall of second pieces, by the data set of the demonstrations
+
+    Args:
+        predicted: what the reader predicts
+        run: what came out
+    """
+    source = run.setting.map(_WHOSE).where(run.k > 0, "none")
     recall = (run.match == "exact").groupby(source).mean()
-    return {
-        w: (predicted[w], float(recall[w]))
-        for w in ("none", "own", "other", "held_out")
-    }
+    pairs = {}
+    for whose in ("none", *_WHOSE.values()):
+        pairs[whose] = predicted[whose], float(recall[whose])
+    return pairs
 
 
 RUN_READERS = dict(quantiles=_quantiles, by_whose=_by_whose)
 
 # %% ../../nbs/icl/exercises.ipynb #fc9b698b
+# texts that are cut, each with another seed
+_CUTS = 2000
+
+
 def _cut(cut):
-    "Is the first piece 60 to 80 % of the words, each length about as often, and nothing lost?"
+    """Is the first piece 60 to 80 % of the words, each length about as often, and nothing lost?
+
+    Args:
+        cut: function of a text and a generator of random numbers
+    """
     if cut("a b c", random) is None:
         return UNFILLED
     for n in (3, 10, 20):
         text = " ".join(f"w{i}" for i in range(n))
         lengths = Counter()
-        for seed in range(2000):
+        for seed in range(_CUTS):
             first, second = cut(text, random.Random(seed))
             if f"{first} {second}" != text:
                 return "the two pieces must be the text again, a blank between them"
             lengths[len(first.split())] += 1
-        if sorted(lengths) != [
-            j for j in range(1, n) if 6 * n <= 10 * j <= 8 * n
-        ]:
+        # in whole numbers, since .6 * 10 is no 6
+        allowed = [j for j in range(1, n) if 6 * n <= 10 * j <= 8 * n]
+        if sorted(lengths) != allowed:
             return f"of {n} words the first piece has {min(lengths)} to {max(lengths)}"
         # even draws have a smaller p once in a million times
-        if chisquare(list(lengths.values())).pvalue < 1e-6:
+        if chisquare([*lengths.values()]).pvalue < 1e-6:
             counts = ", ".join(f"{j}: {lengths[j]}" for j in sorted(lengths))
             return f"of {n} words, each length should be drawn about as often (words: times {counts})"
     return ""
 
 
+# texts gained and lost
+_CHANGES = (7, 0), (11, 1), (5, 3), (0, 0), (2, 9)
+
+
 def _mcnemar(p):
-    "Is this the exact p of a paired change?"
+    """Is this the exact p of a paired change?
+
+    Args:
+        p: function of two lists, right before and after: 1 or 0
+    """
     if p([0], [1]) is None:
         return UNFILLED
-    for gained, lost in ((7, 0), (11, 1), (5, 3), (0, 0), (2, 9)):
+    for gained, lost in _CHANGES:
+        # three texts that do not change tell nothing
         before = [0] * gained + [1] * lost + [0, 1, 1]
         after = [1] * gained + [0] * lost + [0, 1, 1]
+        change = f"{gained} texts gained and {lost} lost"
         try:
             answer = p(before, after)
-        except (ValueError, ZeroDivisionError) as why:
-            return f"{gained} texts gained and {lost} lost: {why}; where none changed, p is 1"
+        except (ValueError, ZeroDivisionError) as error:
+            return f"{change}: {error}; where none changed, p is 1"
         right = stats.sign_test(gained, gained + lost)
         if not abs(answer - right) <= 1e-6:
-            return f"{gained} texts gained and {lost} lost: p is {right:.3g}, not {answer:.3g}"
+            return f"{change}: p is {right:.3g}, not {answer:.3g}"
     return ""
 
 

@@ -17,8 +17,13 @@ from .replication import OFTEN, write_share
 from ..results import Rows
 
 # %% ../../nbs/icl/performance.ipynb #dd9cc37d
+def _plain(text) -> str:
+    "A text in lower case, its words with one blank between them"
+    return re.sub(r"[\W_]+", " ", str(text)).strip().lower()
+
+
 def read_label(said: str, labels: dict) -> int | None:
-    """The label that an answer names, by number or by name, of number -> name; None where it names none
+    """The label that an answer names, by number or by name; None where it names none
 
     Args:
         said: an answer
@@ -27,16 +32,15 @@ def read_label(said: str, labels: dict) -> int | None:
     number = re.search(r"\d+", said)
     if number and int(number[0]) in labels:
         return int(number[0])
-
-    def plain(s):
-        return re.sub(r"[\W_]+", " ", str(s)).strip().lower()
-
-    found = [
-        l for l, n in labels.items() if f" {plain(n)} " in f" {plain(said)} "
-    ]
-    longest = max((len(plain(labels[l])) for l in found), default=0)
-    found = [l for l in found if len(plain(labels[l])) == longest]
-    return found[0] if len(found) == 1 else None
+    answer = f" {_plain(said)} "
+    named = {}
+    for label, name in labels.items():
+        words = _plain(name)
+        if f" {words} " in answer:
+            named[label] = len(words)
+    # of 'sports' and 'water sports' the longer one is meant
+    longest = [label for label in named if named[label] == max(named.values())]
+    return longest[0] if len(longest) == 1 else None
 
 # %% ../../nbs/icl/performance.ipynb #e873ba12
 def perform(
@@ -61,36 +65,41 @@ def perform(
         order: number of the order of the demonstrations
         mode: 'chat' or 'completion'; default: the model's
     """
-    model, refused = lm.load(model), False
-    prompts, labels = (
-        performance_prompts(task, k, mode or model.mode, order),
-        list(task.labels),
-    )
+    model = lm.load(model)
+    prompts = performance_prompts(task, k, mode or model.mode, order)
+    labels = list(task.labels)
+    refused = False
     if how == "generation":
         answers = model.generate(prompts, max_tokens=10, stop=["\n"])
-        said = [read_label(s, task.labels) for s in answers]
-        refused = [hasattr(s, "reason") for s in answers]
+        given = [read_label(answer, task.labels) for answer in answers]
+        refused = [hasattr(answer, "reason") for answer in answers]
     elif how == "calibrated":
         model.require("logprobs")
-        space, n = "" if isinstance(prompts[0], list) else " ", len(labels)
-        ends = [f"{space}{l}\n" for _ in prompts for l in labels]
-        sums = [
-            sum(x)
-            for x in model.logprobs([p for p in prompts for _ in labels], ends)
-        ]
-        sums = np.reshape(sums, (len(prompts), n))
-        said = [labels[j] for j in (sums - sums.mean(0)).argmax(1)]
+        blank = "" if isinstance(prompts[0], list) else " "
+        pairs = [(prompt, label) for prompt in prompts for label in labels]
+        endings = [f"{blank}{label}\n" for _, label in pairs]
+        scores = model.logprobs([prompt for prompt, _ in pairs], endings)
+        logp = np.reshape([sum(tokens) for tokens in scores], (-1, len(labels)))
+        # calibrated: above what the label has in the mean over instances
+        best = (logp - logp.mean(0)).argmax(1)
+        given = [labels[place] for place in best]
     else:
         raise ValueError(
             f"labels are read by calibrated or generation, not {how!r}"
         )
-    d = task.queries[
-        [c for c in ("idx", "label", "times") if c in task.queries]
-    ]
-    d = d.assign(
-        said=said, refused=refused, k=k, how=how, order=order, dataset=task.name
+    columns = ("idx", "label", "times")
+    queries = task.queries
+    hits = queries[[column for column in columns if column in queries]]
+    hits = hits.assign(
+        said=given,
+        refused=refused,
+        k=k,
+        how=how,
+        order=order,
+        dataset=task.name,
     )
-    return d.assign(ok=[a == b for a, b in zip(d.label, said)])
+    is_right = [label == read for label, read in zip(hits.label, given)]
+    return hits.assign(ok=is_right)
 
 # %% ../../nbs/icl/performance.ipynb #975f34f5
 def answers_alike(answers: pd.DataFrame) -> dict:
@@ -150,18 +159,18 @@ def performance_rows(hits: pd.DataFrame, matches: pd.DataFrame) -> Rows:
     group_of = dict(zip(keys, matches.match.map(_GROUPS)))
     rows = Rows()
     cells = hits.groupby(["dataset", "how", "k"], sort=False)
-    for (dataset, how, k), cell in cells:
-        at = rows.at(part=how, dataset=dataset, k=k)
-        write_accuracy(at, cell)
+    for (dataset, reading, k), cell in cells:
+        writer = rows.at(part=reading, dataset=dataset, k=k)
+        write_accuracy(writer, cell)
         times = cell.times if "times" in cell else pd.Series(-1, cell.index)
-        known = dict(shown=times >= OFTEN, never=times == 0)
-        for group, some in known.items():
-            if known["shown"].any() and some.any():
-                write_accuracy(at.at(group=group), cell[some])
+        is_often = times >= OFTEN
+        for group, some in dict(shown=is_often, never=times == 0).items():
+            if is_often.any() and some.any():
+                write_accuracy(writer.at(group=group), cell[some])
         for setting in dict.fromkeys(matches.setting):
             groups = [group_of.get((setting, k, idx)) for idx in cell.idx]
             # without a verdict, or with one that counts in no share, in neither group
             for group, some in cell.groupby(pd.Series(groups, cell.index)):
-                where = at.at(setting=setting, group=group)
+                where = writer.at(setting=setting, group=group)
                 write_accuracy(where, some)
     return rows

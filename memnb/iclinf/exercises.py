@@ -17,7 +17,12 @@ from .prompts import TABLE3, audit_prompts
 
 # %% ../../nbs/iclinf/exercises.ipynb #dfa56825
 def _ratios(predicted, run):
-    "Epsilon found over epsilon promised, by promise"
+    """Epsilon found over epsilon promised, by promise
+
+    Args:
+        predicted: what the reader predicts
+        run: what came out, by promise or by copies
+    """
     return {f"promise {e}": (predicted[e], float(s)) for e, s in run.items()}
 
 
@@ -64,7 +69,12 @@ def _losses(predicted, run):
 
 
 def _hidden(predicted, run):
-    "Does each loss fall or rise with the number of copies?"
+    """Does each loss fall or rise with the number of copies?
+
+    Args:
+        predicted: what the reader predicts
+        run: what came out, by promise or by copies
+    """
     if len(predicted) < 2:
         raise ValueError("two losses")
     wrong = []
@@ -81,7 +91,11 @@ RUN_READERS = dict(ratios=_ratios, losses=_losses, hidden=_hidden)
 
 # %% ../../nbs/iclinf/exercises.ipynb #760dcf06
 def _influence(f):
-    "Eq. 4: two queries with two exemplars, three labels"
+    """Eq. 4: two queries with two exemplars, three labels
+
+    Args:
+        f: the reader's function
+    """
     rng = np.random.default_rng(3)
     p = normalised(rng.normal(size=(2, 3)))
     q = normalised(rng.normal(size=(2, 2, 3)))
@@ -93,7 +107,11 @@ def _influence(f):
 
 
 def _mechanism(f):
-    "Algorithm 1, lines 2 to 4"
+    """Algorithm 1, lines 2 to 4
+
+    Args:
+        f: the reader's function
+    """
     z = np.array([[5.0, 1.0, -40.0], [0.0, 0.0, 3.0]])
     bar = np.array([[2.0, -2, -2], [-1, -1, 2]]).mean(0)
     want = {tau: np.exp(normalised(bar / tau)) for tau in (1.0, 4.0)}
@@ -129,7 +147,11 @@ def leakage(text: str) -> list:
 
 
 def _example(text):
-    "Does this prompt leak three times as much as every other?"
+    """Does this prompt leak three times as much as every other?
+
+    Args:
+        text: line of the prompt
+    """
     if not isinstance(text, str):
         raise TypeError(f"a line of text, not {text!r}")
     # the third token is asked for

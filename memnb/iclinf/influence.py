@@ -90,8 +90,8 @@ def leave_one_out(
         return [kept[key] for key in keys]
     if todo:
         model.store.need_write()
-    for own in ids.values():
-        model.check_window(own, [0] * len(own))
+    for prompts in ids.values():
+        model.check_window(prompts, [0] * len(prompts))
     for number, group in enumerate(chunked(ids, _TOGETHER)):
         if number % 5 == 4:
             say(f"{_TOGETHER * number} of {len(todo)} queries")
@@ -105,7 +105,12 @@ def leave_one_out(
 
 
 def _read(model: lm.LM, cases: list[list]) -> Iterator[np.ndarray]:
-    "Log-probabilities of the next token of all prompts of each case, read together: prompts x vocabulary"
+    """Log-probabilities of the next token of all prompts of each case, read together: prompts x vocabulary
+
+    Args:
+        model: a local model
+        cases: tokens of the prompts of each case
+    """
     import torch
 
     logits = dict(model.read([ids for prompts in cases for ids in prompts]))
@@ -116,7 +121,12 @@ def _read(model: lm.LM, cases: list[list]) -> Iterator[np.ndarray]:
 
 
 def _scores_kept(log_probs: np.ndarray, tokens: list[int]) -> dict:
-    "What is kept of the scores of a case: those of the labels, and the largest changes of all"
+    """What is kept of the scores of a case: those of the labels, and the largest changes of all
+
+    Args:
+        log_probs: of the next token: prompts x vocabulary
+        tokens: token ids of the labels
+    """
     if np.isnan(log_probs).any():
         raise ValueError("a score of the model is not a number")
     # the full prompt, one less each exemplar; and the same with a blank query
@@ -171,13 +181,14 @@ def scores(
         # position 0 is the full prompt, which has lost nothing
         ups, downs = [0.0, *kept["up"]], [0.0, *kept["down"]]
         for position, (up, down) in enumerate(zip(ups, downs)):
-            at = dict(query=number, truth=truth, position=position)
-            at |= dict(up=up, down=down)
+            cell = dict(
+                query=number, truth=truth, position=position, up=up, down=down
+            )
             both = zip(
                 p.labels, kept["label"][position], kept["blank"][position]
             )
             for label, logp, blank in both:
-                rows.append(at | dict(label=label, logp=logp, blank=blank))
+                rows.append(cell | dict(label=label, logp=logp, blank=blank))
     return pd.DataFrame(rows).assign(dataset=p.name, shots=shots, model=m.name)
 
 # %% ../../nbs/iclinf/influence.ipynb #1dbb1b1a
@@ -238,7 +249,12 @@ def worst_losses(table: pd.DataFrame, **reading) -> pd.Series:
 
 
 def _label_logp(scores: pd.DataFrame, calibration: str = "") -> np.ndarray:
-    "Log-probabilities over the labels of one query: with all exemplars, and rows with one left out"
+    """Log-probabilities over the labels of one query: with all exemplars, and rows with one left out
+
+    Args:
+        scores: of one query, from `scores`
+        calibration: as of `losses`
+    """
     labels = scores.label.nunique()
     logp = scores.logp.to_numpy().reshape(-1, labels)
     blank = scores.blank.to_numpy().reshape(-1, labels)
@@ -323,7 +339,13 @@ def readings(table: pd.DataFrame, seed: int = 0) -> Rows:
 
 
 def _write_places(at: Rows, places: np.ndarray, seed: int) -> None:
-    "Write differences between the first, middle and last exemplars, from losses, queries x positions"
+    """Write differences between the first, middle and last exemplars, from losses, queries x positions
+
+    Args:
+        at: where it is written
+        places: losses, queries x positions
+        seed: of the bootstrap
+    """
     shots = places.shape[1]
     if shots < 2:
         return
@@ -338,7 +360,12 @@ def _write_places(at: Rows, places: np.ndarray, seed: int) -> None:
 
 
 def _minus(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    "Differences, zero where both are infinite"
+    """Differences, zero where both are infinite
+
+    Args:
+        a: losses of the queries
+        b: the same of another reading
+    """
     with np.errstate(invalid="ignore"):
         return np.where(a == b, 0.0, a - b)
 
@@ -380,7 +407,13 @@ def measure(
 
 
 def _write_known(at: Rows, table: pd.DataFrame, single: pd.DataFrame) -> None:
-    "Does an exemplar leak less where the model knows the answer without any? By query; `single` are scores of one shot"
+    """Does an exemplar leak less where the model knows the answer without any? By query; `single` are scores of one shot
+
+    Args:
+        at: where it is written
+        table: from `scores`
+        single: from `scores`, with one exemplar
+    """
     # without its only exemplar
     bare = single[single.position == 1].set_index("query")
     truth = bare.truth.groupby("query").first()
@@ -433,20 +466,24 @@ def by_shots(
         rows.at(shots=k).add(made[kept])
         worst[k] = losses(table).groupby("query").loss.max().to_numpy()
     gaps = rows.at(setting="label", unit="queries")
-    known = [*worst]
-    steps = [*zip(known, known[1:])]
+    numbers = [*worst]
+    steps = [*zip(numbers, numbers[1:])]
     # from one exemplar, which is a case apart, and from two to the most
-    ends = [(few, known[-1]) for few in (known[0], 2) if few in worst]
-    for few, more in sorted({*steps, *ends}):
-        if few != more:
-            change = mean_loss(_minus(worst[more], worst[few]), seed)
-            gaps.value("change", shots=more, position=few, **change)
-    for few, more in steps:
+    ends = [
+        (smaller, numbers[-1])
+        for smaller in (numbers[0], 2)
+        if smaller in worst
+    ]
+    for smaller, larger in sorted({*steps, *ends}):
+        if smaller != larger:
+            change = mean_loss(_minus(worst[larger], worst[smaller]), seed)
+            gaps.value("change", shots=larger, position=smaller, **change)
+    for smaller, larger in steps:
         # is the fall from 2 to 4 the steepest of all?
-        if (2, 4) in steps and (few, more) != (2, 4):
+        if (2, 4) in steps and (smaller, larger) != (2, 4):
             steepest = _minus(worst[2], worst[4])
-            fall = _minus(worst[few], worst[more])
+            fall = _minus(worst[smaller], worst[larger])
             lead = mean_loss(steepest - fall, seed)
-            gaps.value("steeper", shots=more, position=few, **lead)
+            gaps.value("steeper", shots=larger, position=smaller, **lead)
     dataset, model = table[["dataset", "model"]].iloc[0]
     return rows.frame().assign(part="shots", dataset=dataset, model=model)

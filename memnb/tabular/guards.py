@@ -59,7 +59,11 @@ class _Guesses(NamedTuple):
 
 
 def _cell_guesses(column: list[str]) -> _Guesses:
-    "Guesses of the cells of a column, each of those before it alone"
+    """Guesses of the cells of a column, each of those before it alone
+
+    Args:
+        column: cells, as text
+    """
     followers = defaultdict(Counter)
     counts = Counter()
     commonest, follower = [], []
@@ -80,7 +84,11 @@ _GUESSED = 3000
 
 @once
 def _guessed_rows(table: Table) -> np.ndarray:
-    "Rows that come out of the rows before, without memory: a bool a row: does the guess have it? False for the first two"
+    """Rows that come out of the rows before, without memory: a bool a row: does the guess have it? False for the first two
+
+    Args:
+        table: the table
+    """
     rows = table.df[:_GUESSED]
     half = max(1, (len(rows) - 2) // 2)
     is_right = []
@@ -189,7 +197,12 @@ def _renamed(column: pd.Series, typed: pd.Series, rng: random.Random):
 
 
 def _with_cells(t: Table, df: pd.DataFrame) -> Table:
-    "A table with other cells, written in its dialect; the same name, so that the same places are asked"
+    """A table with other cells, written in its dialect; the same name, so that the same places are asked
+
+    Args:
+        t: the table
+        df: its cells
+    """
     rows = []
     for cells in df.values:
         line = io.StringIO()
@@ -209,7 +222,8 @@ def shifted_twin(t: Table, seed: int = 0) -> Table:
         seed: of what is moved
     """
     rng = random.Random(f"{t.name} {seed} twin")
-    cells, typed = t.df.copy(), t.typed()
+    cells = t.df.copy()
+    typed = t.typed()
     free = [name for name in t.names if name != t.target or name == t.unique]
     for name in free:
         cells[name] = _moved(cells[name], typed[name], rng)
@@ -236,6 +250,7 @@ def changed(t: Table, twin: Table, rows: int = 6) -> float:
     """
 
     def runs(table):
+        # of each row, it and those before it
         for last in range(len(table)):
             first = max(0, last + 1 - rows)
             yield tuple(table.rows[first : last + 1])
@@ -277,10 +292,12 @@ def write_against_twin(
     if "item" in ours and "item" in theirs:
         both = ours.merge(theirs, on="item", suffixes=("", "_twin"))
     if len(both) >= 0.8 * min(len(ours), n):
+        # places that are right in one of the two alone
         ups = int((both.ok & ~both.ok_twin).sum())
         downs = int((~both.ok & both.ok_twin).sum())
         p = sign_test(ups, ups + downs, "greater")
     else:
+        # other places: two independent shares
         p = fisher((hits, n), (int(ours.ok.sum()), len(ours)), "greater")
     write_share(at, "twin", hits, n)
     at.value("p_twin", p, n=n)
@@ -303,6 +320,7 @@ def unique_values(dataset: Dataset) -> pd.DataFrame:
         if cells.nunique() > 1:
             ranks[feature] = cells.rank()
     ranks = pd.DataFrame(ranks)
+    # rank correlations (Spearman) with all other features
     ties = pd.Series(dtype=float)
     if table.unique in ranks:
         others = ranks.drop(columns=table.unique)

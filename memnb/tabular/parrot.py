@@ -15,85 +15,130 @@ from ..stats import binom_ci
 from .prompting import spell
 
 # %% ../../nbs/tabular/parrot.ipynb #69c80562
+def _asked_text(prompt: str | list) -> str:
+    """What stands at the end of a prompt, with the beginning of an answer where there is one
+
+    Args:
+        prompt: text, or turns of a chat
+    """
+    if isinstance(prompt, str):
+        text = prompt
+    elif prompt[-1]["role"] == "assistant":
+        # an answer that is begun
+        text = f"{prompt[-2]['content']}, {prompt[-1]['content']}"
+    else:
+        text = prompt[-1]["content"]
+    return re.split("Feature (?:Values|Names): ", text)[-1].strip()
+
+
+def _separators(text: str) -> tuple[str, ...]:
+    """What may stand between a text and its continuation
+
+    Args:
+        text: that is asked for
+    """
+    if text.endswith("="):
+        return (" ",)
+    is_observation = " = " in text or "\n" not in text
+    return (", ", "") if is_observation else ("\n", "")
+
+
 class Parrot(lm.LM):
     "Continues texts that it knows by heart, and answers `?` to everything else"
 
     caps = frozenset({"generate"})
 
-    def __init__(self, *texts, refuses: int = 0):
+    def __init__(self, *texts: str, refuses: int = 0):
         self.dir = tempfile.TemporaryDirectory()
-        super().__init__(
-            "parrot",
-            "parrot",
-            "chat",
-            store=lm.Store(self.dir.name + "/s.sqlite"),
-        )
-        self.texts, self.refuses = texts, refuses
+        store = lm.Store(f"{self.dir.name}/s.sqlite")
+        super().__init__("parrot", "parrot", "chat", store=store)
+        self.texts = texts
+        # each so many questions one is refused
+        self.refuses = refuses
+
+    def _continued(self, text: str) -> str:
+        "How a text goes on in the first of its own that has it; '?' where none has"
+        for separator in _separators(text):
+            for own_text in self.texts:
+                _, begun, rest = own_text.partition(text + separator)
+                if begun:
+                    return rest
+        return "?"
 
     def _answer(self, todo):
-        for i, (s, p) in enumerate(todo):
-            q = p if isinstance(p, str) else p[-1]["content"]
-            if not isinstance(p, str) and p[-1]["role"] == "assistant":
-                q = f"{p[-2]['content']}, {q}"  # an answer that is begun
-            q = re.split("Feature (?:Values|Names): ", q)[-1].strip()
-            ends = (", ", "") if " = " in q or "\n" not in q else ("\n", "")
-            ends = (" ",) if q.endswith("=") else ends
-            known = (
-                t.partition(q + e)[2]
-                for e in ends
-                for t in self.texts
-                if q + e in t
-            )
-            hit = next(known, "?")
-            most = min(
-                [hit.index(x) for x in s["stop"] if x in hit]
-                + [4 * s["max_tokens"]]
-            )
-            refused = self.refuses and i % self.refuses == 0
-            yield (
-                i,
-                lm.Refused("content filter") if refused else hit[:most] or "?",
-            )
+        for i, (settings, prompt) in enumerate(todo):
+            rest = self._continued(_asked_text(prompt))
+            # a token is some four characters
+            ends = [4 * settings["max_tokens"]]
+            for stop in settings["stop"]:
+                if stop in rest:
+                    ends.append(rest.index(stop))
+            if self.refuses and i % self.refuses == 0:
+                yield i, lm.Refused("content filter")
+            else:
+                yield i, rest[: min(ends)] or "?"
 
     def _ask(self, prompts, settings, reuse=True):  # refusals are not kept
         return super()._ask(prompts, settings, reuse and not self.refuses)
 
 
-def by_heart(t) -> tuple:
-    "A table in all forms in which the tests ask for it: the file, the names, each observation: texts for `Parrot`"
-    texts = [
-        t.text,
-        ", ".join(t.names),
-        *(spell(r, t.names) for _, r in t.df.iterrows()),
-    ]
-    rest = [f for f in t.names if f != t.unique]
+def by_heart(t: data.Table) -> tuple[str, ...]:
+    """A table in all forms in which the tests ask for it: the file, the names, each observation: texts for `Parrot`
+
+    Args:
+        t: the table
+    """
+    rows = [row for _, row in t.df.iterrows()]
+    texts = [t.text, ", ".join(t.names)]
+    texts += [spell(row, t.names) for row in rows]
     if t.unique:
-        texts += [
-            f"{spell(r, rest)}, {t.unique} = {r[t.unique]}"
-            for _, r in t.df.iterrows()
-        ]
+        rest = [name for name in t.names if name != t.unique]
+        for row in rows:
+            texts.append(f"{spell(row, rest)}, {t.unique} = {row[t.unique]}")
     return tuple(texts)
 
 # %% ../../nbs/tabular/parrot.ipynb #7a117fd5
-def _lows(predicted, run):
-    return {
-        str(n): (None, binom_ci(int(r.ok.sum()), len(r))[0])
-        for n, r in run.items()
-    }
+def _lows(predicted, run: dict) -> dict:
+    """Lower end of the share of right rows, by number of queries
+
+    Args:
+        predicted: what the reader predicts
+        run: what came out, a table of queries a name
+    """
+    lows = {}
+    for n, result in run.items():
+        low, _ = binom_ci(int(result.ok.sum()), len(result))
+        lows[str(n)] = None, low
+    return lows
 
 
-def _enough(predicted, run):
-    "Is this the least number of queries whose interval lies above a quarter?"
-    found = {n: low for n, (_, low) in _lows(predicted, run).items()}
-    least = next((n for n, low in found.items() if low > 0.25), None)
-    said = ", ".join(
-        f"{n} queries: from {100 * low:.0f} %" for n, low in found.items()
-    )
-    return "" if str(predicted) == least else f"it is {least} ({said})"
+def _enough(predicted, run: dict) -> str:
+    """Is this the least number of queries whose interval lies above a quarter?
+
+    Args:
+        predicted: what the reader predicts
+        run: what came out, a table of queries a name
+    """
+    lows = {n: low for n, (_, low) in _lows(predicted, run).items()}
+    above = [n for n, low in lows.items() if low > 0.25]
+    least = above[0] if above else None
+    if str(predicted) == least:
+        return ""
+    ends = [f"{n} queries: from {100 * low:.0f} %" for n, low in lows.items()]
+    return f"it is {least} ({', '.join(ends)})"
 
 
-def _returned(predicted, run):
-    return {k: (predicted[k], int(r.ok.sum())) for k, r in run.items()}
+def _returned(predicted: dict, run: dict) -> dict:
+    """How many rows are right
+
+    Args:
+        predicted: what the reader predicts
+        run: what came out, a table of queries a name
+    """
+    counts = {}
+    for name, result in run.items():
+        counts[name] = predicted[name], int(result.ok.sum())
+    return counts
 
 
 RUN_READERS = dict(lows=_lows, enough=_enough, returned=_returned)
@@ -108,51 +153,61 @@ class _Nearly(Parrot):
 
     def _answer(self, todo):
         self.prompts += [prompt for _, prompt in todo]
-        for i, said in super()._answer(todo):
-            yield i, f"{said[:-1]}~"
+        for i, answer in super()._answer(todo):
+            yield i, f"{answer[:-1]}~"
 
 
 def _rows(test):
-    "Does this row test tell who knows a table from who does not, as often and with as many lines as it should?"
+    """Does this row test tell who knows a table from who does not, as often and with as many lines as it should?
+
+    Args:
+        test: function of a model and a table: share of rows that are right
+    """
     iris = data.load("iris")
     all_right = test(Parrot(iris.text), iris)
     if all_right is None:
         return UNFILLED
     if all_right != 1:
-        what = "are the lines shown those right before?"
-        return f"a model that knows the file by heart should reach 1, not {all_right}: {what}"
-    if (none := test(Parrot(), iris)) != 0:
-        return f"a model that knows nothing should reach 0, not {none}"
+        hint = "are the lines shown those right before?"
+        return f"a model that knows the file by heart should reach 1, not {all_right}: {hint}"
+    none_right = test(Parrot(), iris)
+    if none_right != 0:
+        return f"a model that knows nothing should reach 0, not {none_right}"
     nearly = _Nearly(iris.text)
     if share := test(nearly, iris):
         return f"a model whose lines end with a wrong character should reach 0, not {share}"
-    asked = {
-        p if isinstance(p, str) else p[-1]["content"] for p in nearly.prompts
-    }
+    asked = set()
+    for prompt in nearly.prompts:
+        is_text = isinstance(prompt, str)
+        asked.add(prompt if is_text else prompt[-1]["content"])
     # a row may be drawn twice, and its answer is then kept
     if not 15 <= len(asked) <= 20:
         return f"it asks {len(asked)} times, not twenty times"
-    lines = {
-        len([l for l in prompt.splitlines() if l in iris.lines])
-        for prompt in asked
-    }
-    if lines != {10}:
-        return f"it shows {min(lines)} to {max(lines)} lines, not ten"
+    counts = set()
+    for prompt in asked:
+        shown = [line for line in prompt.splitlines() if line in iris.lines]
+        counts.add(len(shown))
+    if counts != {10}:
+        return f"it shows {min(counts)} to {max(counts)} lines, not ten"
     return ""
 
 
 def _chance(f):
-    "Is this the probability that a draw from the column is valid?"
-    t = data.load("iris").df
+    """Is this the probability that a draw from the column is valid?
+
+    Args:
+        f: function of a table, a row and a column
+    """
+    cells = data.load("iris").df
+    # rows that begin as row 50 does: the shares of the widths that they have
+    alike = cells[cells.sepal_length == cells.sepal_length[50]]
+    of_50 = cells.sepal_width.isin(alike.sepal_width.unique()).mean()
     for row, column, right in (
         (0, 3, 35 / 150),
         (0, 4, 50 / 150),
-        (50, 1, 2 / 3),
+        (50, 1, of_50),
     ):
-        if row == 50:
-            same = t[t.sepal_length == t.sepal_length[50]].sepal_width.unique()
-            right = t.sepal_width.isin(same).mean()
-        answer = f(t, row, column)
+        answer = f(cells, row, column)
         if answer is None:
             return UNFILLED
         if abs(answer - right) > 1e-9:
