@@ -1,5 +1,6 @@
 "Measured rows: many writers, kills, and what is kept apart."
 
+import ast
 import os
 import signal
 import subprocess
@@ -294,6 +295,77 @@ def test_shipped_rows_are_sound(paper):
     assert not compound.apply(lambda x: x.str.contains("|", regex=False)).any(
         axis=None
     )
+
+
+# ---- one writer for measured rows
+
+
+def of_tabular():
+    from memnb import tabular
+    from memnb.tabular.parrot import Parrot
+
+    sizes = dict(n=2, samples=4, preset="smoke", show=False)
+    tests = ["feature_names", "sampling", "header"]
+    return tabular.measure(Parrot(), "iris", tests=tests, **sizes)
+
+
+def of_icl():
+    from memnb import icl
+    from memnb.tabular.parrot import Parrot
+
+    words = [" ".join(f"{c}{i}" for i in range(6)) for c in "abcdef"]
+    texts = pd.DataFrame(dict(text=words, label=["x", "y"] * 3))
+    sizes = dict(n=2, ks=[0, 2], settings=["pairs"], repeats=1)
+    return icl.measure(Parrot(), texts, **sizes)
+
+
+def of_iclinf():
+    from memnb import iclinf
+
+    sizes = dict(parts=["influence"], datasets=["goods"], n=1, shots=1)
+    return iclinf.PAPER.measure("smollm2", iclinf.Sizes(**sizes))
+
+
+@pytest.mark.parametrize(
+    "measure", [of_tabular, of_icl, of_iclinf], ids=lambda f: f.__name__
+)
+def test_measured_rows_are_made_by_rows(measure, monkeypatch):
+    "What a paper measures is a frame that `Rows` gave, and can be recorded"
+    frame = results.Rows.frame
+
+    def marked(self, *columns):
+        table = frame(self, *columns)
+        table.attrs["writer"] = "Rows"
+        return table
+
+    monkeypatch.setattr(results.Rows, "frame", marked)
+    made = measure()
+    assert len(made) and made.attrs == dict(writer="Rows")
+    filled = made.mask(made.eq("")).dropna(axis=1, how="all")
+    results.checked(filled.assign(paper="p", model="m", profile="smoke"))
+
+
+@pytest.mark.parametrize(
+    "paper, files",
+    [("tabular", {"counting.py"}), ("icl", set()), ("iclinf", set())],
+)
+def test_measured_rows_are_not_written_by_hand(paper, files):
+    "No module has a dict of quantity and value, but for one row that says that nothing was answered"
+    by_hand = set()
+    for file in (core.package_dir() / paper).glob("*.py"):
+        tree = papers.syntax_tree(file.read_text(encoding="utf8"))
+        for node in ast.walk(tree):
+            names = set()
+            if isinstance(node, ast.Call):
+                names = {word.arg for word in node.keywords}
+                names &= {"quantity", "value"}
+                if getattr(node.func, "id", "") != "dict":
+                    names = set()
+            if isinstance(node, ast.Dict):
+                names = {getattr(key, "value", "") for key in node.keys}
+            if {"quantity", "value"} <= names:
+                by_hand.add(file.name)
+    assert by_hand == files
 
 
 # ---- confirmatory runs
