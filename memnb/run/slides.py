@@ -33,7 +33,7 @@ class Part(BaseModel, extra="forbid"):
     notes: str
     code: list[str] = []  # cell, start of the first line, start of the last
     picture: str = ""  # cell of the page, or a file in figures/
-    table: str = ""  # cell of the page, 'first' for the one of the first screen
+    table: str = ""  # cell of the page, in Markdown or shown; 'first' is that of the first screen
     printed: str = ""  # cell of the page, of which the printed text is shown
     board: list[str] = []  # claims
 
@@ -149,11 +149,11 @@ class Page:
         "The question below the title"
         return self.head.split("\n\n")[1].removeprefix("> ")
 
-    @property
-    def first_table(self) -> str:
-        "The table of the first screen, in Markdown"
-        parts = self.head.split("\n\n")
-        return next(part for part in parts if part.startswith("| "))
+    def written_table(self, name: str) -> str:
+        "The table that a cell has in Markdown, '' where it has none; 'first' is the cell of the first screen"
+        source = self.cell(name)["source"] if name != "first" else self.head
+        parts = "".join(source).split("\n\n")
+        return next((part for part in parts if part.startswith("| ")), "")
 
 
 class Verdict(NamedTuple):
@@ -169,6 +169,7 @@ def _estimate(row: pd.Series) -> str:
     words = row.value
     if row.low != row.high:
         words += f" ({row.low} {high})"
+    words = words.replace("-", "\N{MINUS SIGN}")
     return f"{words}, {row.readings} readings" if row.readings else words
 
 
@@ -230,7 +231,7 @@ def _shown(page: Page, part: Part) -> "NotebookNode | None":
         data = page.picture(part.picture)
         spoken = {kind: dict(alt=caption) for kind in data}
         outputs.append(v4.new_output("display_data", data, metadata=spoken))
-    if part.table and part.table != "first":
+    if part.table and not page.written_table(part.table):
         data = page.data(part.table, "text/html")
         outputs.append(v4.new_output("display_data", data))
     if part.printed:
@@ -245,8 +246,8 @@ def _shown(page: Page, part: Part) -> "NotebookNode | None":
 def _tables(page: Page, part: Part) -> list[str]:
     "Tables of a slide that are Markdown"
     tables = []
-    if part.table == "first":
-        tables.append(page.first_table)
+    if part.table and (table := page.written_table(part.table)):
+        tables.append(table)
     if part.board:
         tables.append(_board(page.word, part.board))
     return tables
@@ -363,7 +364,7 @@ def handout_html(word: str) -> str:
             title=title(word),
             authors=authors(word),
             question=page.question,
-            table=page.first_table,
+            table=page.written_table("first"),
             picture=_as_url(page.picture(given.picture)),
             verdicts=verdicts(word, given.verdicts),
             questions=[one.question for one in given.questions],
