@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -125,17 +126,17 @@ _WORDING = [
 ]  # what the command line makes of a line, in whose options it speaks
 
 
-def set_wording(wording):
+def set_wording(wording: Callable[[str], str]) -> None:
     "Let a function of a line word what `say` tells; `str` leaves it as it is"
     _WORDING[0] = wording
 
 
-def say(line: str):
+def say(line: str) -> None:
     "Tell the person at the terminal, on stderr, so that notebooks and pipes stay clean"
     print(f"memnb: {printable(_WORDING[0](line))}", file=sys.stderr, flush=True)
 
 
-def need_device(device: str):
+def need_device(device: str) -> None:
     "ValueError for a GPU, as 'cuda:0', that torch does not see"
     import torch
 
@@ -145,7 +146,7 @@ def need_device(device: str):
         )
 
 
-def give_back():
+def give_back() -> None:
     "Large arrays that are gone leave holes: free memory goes back to the system, where the C library can do so"
     import ctypes
 
@@ -200,7 +201,7 @@ def vectors() -> str:
 
 # %% ../nbs/rooms/core.ipynb #f78861f6
 @contextmanager
-def replacing(path: Path, mode: int = None):
+def replacing(path: Path, mode: int = None) -> Iterator[Path]:
     """Replace a file in one step: a reader sees the old one or the new one, and two writers do not meet.
 
     Gives a path beside it to write to, renamed when the block ends well, else removed; `mode` as 0o600.
@@ -219,7 +220,7 @@ def replacing(path: Path, mode: int = None):
         part.unlink(missing_ok=True)
 
 
-def did_you_mean(name: str, names) -> str:
+def did_you_mean(name: str, names: Iterable) -> str:
     "The end of a message about a name that is none of `names`: '; did you mean 'x'? Known: x, y'"
     lower = {str(n).lower(): str(n) for n in names}
     close = difflib.get_close_matches(str(name).lower(), lower, 1)
@@ -248,7 +249,7 @@ _EXTRA_OF = dict(
 )
 
 
-def _to_install(extra):
+def _to_install(extra: str) -> str:
     "The command that brings an extra, as memnb itself was installed"
     if checkout():
         return f"pip install '.[{extra}]' in the folder of memnb"
@@ -273,7 +274,7 @@ def lacking(*modules: str) -> str:
     )
 
 
-def require(module: str, extra: str):
+def require(module: str, extra: str) -> None:
     "ModuleNotFoundError that says which extra of memnb, as 'local', brings a module that is missing, as 'torch'"
     if find_spec(module) is None:
         why = f"{module} is missing: {_to_install(extra)} brings it"
@@ -289,7 +290,7 @@ def sha256(path: Path) -> str:
 
 
 @lru_cache(1000)
-def _sha256(path, *state):
+def _sha256(path: str, *state) -> str:
     return sha256(path)
 
 
@@ -311,7 +312,7 @@ class Counted:
     )  # (name, mode): a model that counts what it is asked
     _lock: object = field(default_factory=Lock, repr=False, compare=False)
 
-    def add(self, trainings: int = 0, flops: float = 0.0):
+    def add(self, trainings: int = 0, flops: float = 0.0) -> None:
         "Count further trainings and operations; several threads may do so at once"
         with self._lock:
             self.trainings += trainings
@@ -323,7 +324,7 @@ _COUNTED = ContextVar("memnb counts", default=None)
 
 
 @contextmanager
-def counting():
+def counting() -> "Iterator[Counted]":
     "Within this block models count what they are asked, and nothing is trained; gives a `Counted`"
     outer = _COUNTED.set(Counted())
     try:
@@ -337,7 +338,7 @@ def counted() -> Counted | None:
     return _COUNTED.get()
 
 
-def counting_along(f):
+def counting_along(f: Callable) -> Callable:
     "The same function, which counts where its maker does, in whichever thread it is called"
     counter = counted()
 
@@ -402,7 +403,7 @@ def compiled(name: str, *flags: list) -> Path:
 
 # %% ../nbs/rooms/core.ipynb #eb1f5889
 @lru_cache(None)
-def _download(pin):
+def _download(pin: str) -> tempfile.TemporaryDirectory:
     "A folder with the wheel of `pin`, while the process lives; from `MEMNB_WHEELS` or the package index of pip"
     say(f"fetching {pin}")
     folder = tempfile.TemporaryDirectory()

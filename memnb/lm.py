@@ -11,17 +11,20 @@ import base64
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import lru_cache, wraps
 from importlib import import_module
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fastcore.basics import patch
 
 from .core import counted, counting, did_you_mean, say
 from .prefix import own_tokens
 from .store import Store, fresh_since, key_of
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # %% ../nbs/rooms/lm.ipynb #9bfc30d7
 def chat(system: str, shots: list, query: str) -> list:
@@ -67,7 +70,7 @@ class ContextError(ValueError):
 class Refused(str):
     "The empty answer to a prompt that the model refuses for good, as a content filter does; it is stored"
 
-    def __new__(cls, reason="refused", text=""):
+    def __new__(cls, reason: str = "refused", text: str = ""):
         "reason: as the server names it; text: of an answer that declines in words"
         self = super().__new__(cls, text)
         self.reason = reason
@@ -80,12 +83,12 @@ class Refused(str):
         return f"Refused({self.reason!r})"
 
 
-def refusals(answers) -> int:
+def refusals(answers: list) -> int:
     "How many answers of `generate` are refusals"
     return sum(isinstance(a, Refused) for a in answers)
 
 
-def _as_given(answer):
+def _as_given(answer: Any) -> Any:
     "An answer as the store has it, as it is given back"
     refused = isinstance(answer, dict) and "refused" in answer
     return Refused(answer["refused"]) if refused else answer
@@ -94,7 +97,7 @@ def _as_given(answer):
 USES = {}  # test -> the requests that it needs
 
 
-def works_with(caps) -> str:
+def works_with(caps: Iterable[str]) -> str:
     "Which of the tests that are loaded work with a backend of these capabilities, as a sentence; '' for none"
     fine = ", ".join(sorted(t for t, r in USES.items() if r <= caps))
     return f"Tests that work with it: {fine}." if fine else ""
@@ -155,7 +158,7 @@ def hint(self: LM, request: str) -> str:
 
 
 @patch
-def require(self: LM, request: str):
+def require(self: LM, request: str) -> None:
     "Raise `Unsupported` when the backend cannot answer a request, naming the tests that still work"
     if request in self.caps:
         return
@@ -204,7 +207,7 @@ def _requests(self: LM, prompts: list, settings: dict, reuse: bool) -> Sorted:
 
 
 @patch
-def _keep(self: LM, settings: dict, prompt, answer):
+def _keep(self: LM, settings: dict, prompt: Any, answer: Any) -> Any:
     "Store one answer; what the store has then, which of two processes is the first one's"
     kept = (
         dict(refused=answer.reason) if isinstance(answer, Refused) else answer
@@ -332,7 +335,9 @@ def tokens(self: LM, texts: list) -> list:
 
 
 @patch
-def next_logits(self: LM, prompts: list, tokens: list | None = None):
+def next_logits(
+    self: LM, prompts: list, tokens: list | None = None
+) -> "np.ndarray":
     "Scores of the next token, of all or of some token ids: a float32 array, prompts x tokens"
     import numpy as np
 
@@ -429,7 +434,9 @@ def load(
     return counts.models[key]
 
 
-def _load(name, store=None, mode=None, **settings):
+def _load(
+    name: str, store: Store | None = None, mode: str | None = None, **settings
+) -> LM:
     "A model that answers, whether or not others count"
     kind, _, rest = str(name).partition(":")
     if kind not in ROOMS or (kind in ("hf", "openai", "planted") and not rest):
@@ -441,16 +448,16 @@ def _load(name, store=None, mode=None, **settings):
     return room.BACKENDS[kind](rest, store=store, mode=mode, **settings)
 
 # %% ../nbs/rooms/lm.ipynb #ef18c4f4
-def needs(*requests: str):
+def needs(*requests: str) -> Callable:
     "Decorator of a test whose first argument is a model or its name: which requests, as 'generate', it makes"
 
-    def deco(f):
+    def deco(f: Callable) -> Callable:
         USES[
             f"{f.__module__.removeprefix('memnb.').split('.')[0]}.{f.__name__}"
         ] = set(requests)
 
         @wraps(f)
-        def test(model, *args, **kw):
+        def test(model: Any, *args, **kw):
             model = load(model)
             for r in requests:
                 model.require(r)
@@ -481,7 +488,7 @@ class Dry(LM):
         self.cost = dict(calls=0, cached=0, prompt_tokens=0, new_tokens=0)
         self.todo = {}  # key: (settings, prompt) of what the store lacks and would keep
 
-    def _answer(self, todo):
+    def _answer(self, todo: list):
         "Answers of the right form that say nothing"
         blank = dict(generate="", logprobs=[0.0], tokens=[[0.0], [True]])
         blank["next_logits"] = base64.b64encode(bytes(4 * 50000)).decode()
@@ -490,7 +497,7 @@ class Dry(LM):
             for place, (settings, _) in enumerate(todo)
         )
 
-    def _ask(self, prompts, settings, reuse=True):
+    def _ask(self, prompts: list, settings: dict, reuse: bool = True):
         requests, have, todo = self._requests(prompts, settings, reuse)
         if reuse:
             self.todo |= todo
@@ -500,7 +507,7 @@ class Dry(LM):
         answers = {keys[i]: a for i, a in self._answer(list(todo.values()))}
         return [(have | answers)[key] for key, _, _ in requests]
 
-    def _count(self, settings, prompts):
+    def _count(self, settings: dict, prompts: list) -> None:
         "Add to the cost what it takes to ask these prompts"
         self.cost["calls"] += len(prompts)
         if prompts and settings["request"] == "logprobs":
@@ -560,7 +567,7 @@ def dry(name: str, store: Store = None, mode: str = None) -> Dry:
     )
 
 # %% ../nbs/rooms/lm.ipynb #7a2250d1
-def cost(f) -> dict:
+def cost(f: Callable) -> dict:
     """What a function without arguments would ask (of models that it loads) and train (by `gpt.fit`)
 
     Found by running it on models that count: calls (questions and trainings), cached, prompt_tokens,
@@ -586,7 +593,7 @@ def cost(f) -> dict:
     return total
 
 # %% ../nbs/rooms/lm.ipynb #973ca7a8
-def prefetch(model: LM, asks):
+def prefetch(model: LM, asks: Callable) -> None:
     "Put the answers to all that a function of a local model will ask into its store"
     if not model.ahead:
         return

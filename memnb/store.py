@@ -17,11 +17,12 @@ import tempfile
 import threading
 import zlib
 from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastcore.basics import patch
 from filelock import FileLock
@@ -48,15 +49,17 @@ class Row(NamedTuple):
 COLUMNS = Row._fields
 
 
-def _hash(text):
+def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _key(model, settings, prompt):  # settings and prompt are JSON
+def _key(
+    model: str, settings: str, prompt: str
+) -> str:  # settings and prompt are JSON
     return _hash(f"[{to_json(model)}, {settings}, {prompt}]")
 
 
-def _answer_sum(key, answer):  # answer is JSON
+def _answer_sum(key: str, answer: str) -> str:  # answer is JSON
     return _hash(f"{key} {answer}")[:16]
 
 # %% ../nbs/rooms/store.ipynb #a51d02e7
@@ -92,7 +95,7 @@ _CLOCKS = timedelta(minutes=1)
 _FIRST_MET = {}  # word in MEMNB_FRESH -> when this process first met it
 
 
-def _utc(moment):
+def _utc(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
@@ -100,7 +103,7 @@ def _now():
     return _utc(datetime.now(UTC))
 
 
-def _latest(since=""):
+def _latest(since: str = "") -> str:
     "The youngest moment at which an answer can have been made"
     return max(_utc(datetime.now(UTC) + _CLOCKS), since)
 
@@ -133,7 +136,9 @@ _KEEP = (
 
 
 def _connect(
-    path, mode
+    path: Path, mode: str
+) -> (
+    sqlite3.Connection
 ):  # 'rwc', 'rw', 'ro', or 'immutable': nobody writes to it
     options = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     address = f"{Path(path).absolute().as_uri()}?{options}"
@@ -149,11 +154,11 @@ def _connect(
     return db
 
 
-def _error_code(error):
+def _error_code(error: Exception):
     return getattr(error, "sqlite_errorcode", 0) & 255
 
 
-def _is_damage(error):
+def _is_damage(error: Exception):
     return _error_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 # %% ../nbs/rooms/store.ipynb #b3c0a9d2
@@ -164,7 +169,7 @@ _MOUNTS = Path("/proc/mounts")  # of Linux
 
 
 @lru_cache(100)
-def _network_kind(folder):
+def _network_kind(folder: Path) -> str:
     "Kind of the network file system on which a folder lies, as 'nfs4'; '' on a disk of this machine, or where nobody knows"
     folder = Path(folder).resolve()
     nearest = (Path(), "")
@@ -185,7 +190,7 @@ _HIDDEN = 10**4
 _LAST_NUMBER = 2**62
 
 
-def _reads(db, number):
+def _reads(db: sqlite3.Connection, number: int) -> bool:
     "Whether SQL can look for a row from this number on"
     try:
         db.execute(
@@ -196,7 +201,7 @@ def _reads(db, number):
         return False
 
 
-def _behind(db, number):
+def _behind(db: sqlite3.Connection, number: int):
     "The first number behind an unreadable one from which on SQL reads, looked for in steps that double"
     step = 1
     while number < _LAST_NUMBER and not _reads(db, number + step):
@@ -206,7 +211,7 @@ def _behind(db, number):
     return number + 1 + bisect_left(between, True, key=lambda n: _reads(db, n))
 
 # %% ../nbs/rooms/store.ipynb #e02c6a57
-def _readable(db):
+def _readable(db: sqlite3.Connection) -> Iterator:
     "Sound rows of a damaged file that can still be read, in the order of their numbers; some come twice"
     number = 1  # from which on is read
     last = 0  # number of the last sound row
@@ -232,7 +237,7 @@ _PAGE = 4096  # bytes of a page, since SQLite 3.12
 _TABLE_PAGES = (b"\x05", b"\x0d")
 
 
-def _knows_table(path):
+def _knows_table(path: Path) -> bool:
     "Whether SQL finds the table of a store in a file, which may be shorter than its first page says"
     try:
         with closing(_connect(path, "rw")) as db:
@@ -244,7 +249,7 @@ def _knows_table(path):
         return False
 
 
-def _give_first_page(path):
+def _give_first_page(path: Path):
     with closing(sqlite3.connect(":memory:")) as empty:
         empty.executescript(f"PRAGMA page_size={_PAGE}; {_SCHEMA}")
         page = bytearray(empty.serialize()[:_PAGE])
@@ -257,7 +262,7 @@ def _give_first_page(path):
 
 # %% ../nbs/rooms/store.ipynb #1b5e7d90
 @contextmanager
-def _copy_of(path):
+def _copy_of(path: Path):
     "A copy of a damaged file, open; reading would write to the file itself, which stays as it was"
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         copy = Path(folder) / "copy"
@@ -272,7 +277,7 @@ def _copy_of(path):
             yield db
 
 
-def _is_ours(path):
+def _is_ours(path: Path) -> bool:
     "Whether a damaged file is a store: its first page says so, or it holds a row whose checksums are right"
     with open(path, "rb") as file:
         first_page = file.read(_PAGE)
@@ -311,7 +316,12 @@ class Store:
     def __len__(self):
         return self._all("SELECT COUNT(*) FROM answers")[0][0]
 
-    def _cannot(self, what, why, how="set MEMNB_STORE to a file that can"):
+    def _cannot(
+        self,
+        what: str,
+        why: str,
+        how: str = "set MEMNB_STORE to a file that can",
+    ):
         return PermissionError(
             f"the store {self.path} cannot be {what} ({why}): {how}"
         )
@@ -326,7 +336,7 @@ class Store:
             os.access(place, os.W_OK) for place in (self.path, self.path.parent)
         )
 
-    def need_write(self):
+    def need_write(self) -> None:
         "PermissionError where the file cannot be written, before anything is asked that could not be kept"
         if not self._is_writable():
             raise self._cannot("written", "no write permission")
@@ -458,7 +468,7 @@ def _mend(self: Store):
 
 
 @patch
-def _carry_over(self: Store, kept):
+def _carry_over(self: Store, kept: Path) -> int:
     "Put the sound rows of a damaged file into a new one; returns their number"
     with (
         tempfile.TemporaryDirectory(dir=self.path.parent) as folder,
@@ -476,7 +486,7 @@ def _carry_over(self: Store, kept):
 
 # %% ../nbs/rooms/store.ipynb #82d60373
 @patch
-def _run(self: Store, work):
+def _run(self: Store, work: Callable):
     "What a function of the connection gives; once more where the file was replaced meanwhile, or is damaged"
     with self._thread:
         while True:
@@ -497,7 +507,7 @@ def _run(self: Store, work):
 
 
 @patch
-def _all(self: Store, query, *values):
+def _all(self: Store, query: str, *values):
     return self._run(lambda db: db.execute(query, values).fetchall())
 
 # %% ../nbs/rooms/store.ipynb #a4f82595
@@ -509,7 +519,7 @@ def put(
     prompt: str | list,
     answer: str | list | dict,
     since: str = "",
-):
+) -> str | list | dict:
     """Store one answer, at once
 
     Args:
@@ -538,7 +548,7 @@ def put(
         max(_now(), since),
     )
 
-    def work(db):
+    def work(db: sqlite3.Connection):
         if db.execute(_PUT, (*row, since, _latest(since))).rowcount:
             return answer
         stored = db.execute(
@@ -579,7 +589,7 @@ def get(
 
 
 @patch
-def _tell(self: Store, failed):
+def _tell(self: Store, failed: int):
     if failed and not self.bad:
         say(
             f"{failed} answers of the store {self.path.name} fail their checksum: not used"
@@ -593,7 +603,7 @@ _LONGEST_LINE = 50 * 10**6
 _MOST_UNPACKED = 200
 
 
-def _text_of_file(path, name, file):
+def _text_of_file(path: str | Path, name: str, file: Any) -> Iterator:
     "Whole lines of an open file of bytes, one by one; ValueError for what could fill the memory"
     size = os.path.getsize(path)
     unpacked = 0
@@ -611,7 +621,7 @@ def _text_of_file(path, name, file):
 
 
 @contextmanager
-def _packed(path, name, mode):
+def _packed(path: str | Path, name: str, mode: str):
     "A file of bytes, open; compressed where its name ends in .gz, then the same bytes at any time"
     with open(path, mode + "b") as file:
         if not str(name).endswith(".gz"):
@@ -628,7 +638,7 @@ def _packed(path, name, mode):
             ) from error
 
 # %% ../nbs/rooms/store.ipynb #e83c6ed9
-def _are_numbers(value):
+def _are_numbers(value: Any) -> bool:
     "Whether a value of JSON is a number, or lists or a dict of numbers"
     if isinstance(value, dict):
         value = [*value.values()]
@@ -637,7 +647,7 @@ def _are_numbers(value):
     return isinstance(value, int | float) and not math.isnan(value)
 
 
-def _is_answer(request, answer):
+def _is_answer(request: str, answer: Any) -> bool:
     "Whether a value of JSON can be the answer to a request, as 'generate': text, numbers, or a refusal"
     if isinstance(answer, dict) and "refused" in answer:
         return isinstance(answer["refused"], str)
@@ -693,7 +703,7 @@ def export(
         f"SELECT {_NAMES} FROM answers WHERE ? IN ('', model) ORDER BY rowid"
     )
 
-    def work(db):
+    def work(db: sqlite3.Connection):
         written = failed = 0
         with _packed(part, path, "w") as file:
             for row in db.execute(query, (model,)):
@@ -734,7 +744,7 @@ def load(
     taken = 0
     rows = []
 
-    def work(db):
+    def work(db: sqlite3.Connection):
         db.execute("BEGIN IMMEDIATE")
         db.executemany(_PUT, rows)
         db.execute("COMMIT")
