@@ -48,6 +48,7 @@ def _shipped_dir():
             files.extractall(folder)
             yield Path(folder) / "data/papers"
     elif top and data_dir().resolve() == (top / "data").resolve():
+        # here the rows of now would be compared with themselves
         why = "has no commit: only a run with MEMNB_HOME set to another one can be compared"
         raise ValueError(
             f"memnb diff compares with what git has committed, and this folder {why}"
@@ -183,8 +184,10 @@ def differences(papers: list[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame]:
             if word not in words:
                 hint = did_you_mean(word, words)
                 raise ValueError(f"no measurements of a paper '{word}'{hint}")
+            # files of the last folder count
+            folders = [top / word / "measured" for top in tops]
             was = results.rows_in(shipped / word / "measured")
-            now = results.rows_in(*(top / word / "measured" for top in tops))
+            now = results.rows_in(*folders)
             table = _compared(was, now).assign(paper=word)
             tables.append(table)
             # how long something took decides no claim
@@ -218,12 +221,12 @@ def _of_run(run: tuple, table: pd.DataFrame) -> list[str]:
             parts.append(f"{counts[kind]:,} {kind}")
     lines = [f"{name}: {', '.join(parts)} of {counts.rows:,} rows"]
     if counts.changed:
-        farthest = table[table.changed > 0].nlargest(4, "far").itertuples()
-        moved = [
+        moved = table[table.changed > 0]
+        farthest = [
             f"{r.quantity} by up to {100 * r.far:.2g} % ({r.changed:,})"
-            for r in farthest
+            for r in moved.nlargest(4, "far").itertuples()
         ]
-        lines.append("  " + ", ".join(moved))
+        lines.append("  " + ", ".join(farthest))
     return lines
 
 
@@ -235,6 +238,7 @@ def difference_text(numbers: pd.DataFrame, turned: pd.DataFrame) -> str:
         turned: claims
     """
     lines = []
+    # a group a run: what tells it from others, and its rows
     runs = [*numbers.groupby(["paper", *RUN])]
     different = 0
     for run, table in runs:

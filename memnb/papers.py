@@ -27,24 +27,31 @@ from .core import did_you_mean, package_dir, root, share_dir
 
 # %% ../nbs/rooms/papers.ipynb #54a5f957
 def notebooks(folder: Path = None) -> dict:
-    "Pages in a folder, by default those of memnb and one's own in `nbs` of `root`: word -> path, by their numbers"
+    """Pages, by their numbers: word -> path.
+
+    Args:
+        folder: where they are; by default those of memnb and one's own in `nbs` of `root`
+    """
     places = [Path(folder)] if folder else [root() / "nbs", share_dir("nbs")]
     files = {f.name: f for d in places for f in d.glob("[1-9][0-9]_*.ipynb")}
-    return {
-        files[n].stem[3:]: files[n]
-        for n in sorted(files)
-        if "." not in files[n].stem
-    }
+    pages = [files[name] for name in sorted(files)]
+    return {page.stem[3:]: page for page in pages if "." not in page.stem}
 
 
 def find(nb) -> Path:
-    "The notebook of a paper by its word; a path is given back. ValueError when there is none"
+    """The notebook of a paper.
+
+    Raises ValueError when there is none.
+
+    Args:
+        nb: word of the paper; a path is given back
+    """
     if isinstance(nb, Path):
         return nb
-    known = notebooks()
-    if nb in known:
-        return known[nb]
-    raise ValueError(f"no paper '{nb}'{did_you_mean(nb, known)}")
+    pages = notebooks()
+    if nb in pages:
+        return pages[nb]
+    raise ValueError(f"no paper '{nb}'{did_you_mean(nb, pages)}")
 
 # %% ../nbs/rooms/papers.ipynb #68c4e618
 @dataclass
@@ -60,10 +67,10 @@ def source_cells(nb, kind):
     "Sources of the cells of one kind, with their tags"
     try:
         cells = json.loads(nb.read_text(encoding="utf-8"))["cells"]
-        own = [c for c in cells if c["cell_type"] == kind]
         return [
             ("".join(c["source"]), c.get("metadata", {}).get("tags", []))
-            for c in own
+            for c in cells
+            if c["cell_type"] == kind
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{nb.name} is no notebook") from None
@@ -93,7 +100,8 @@ def parameters_of(source: str, name: str, inside: str = "") -> dict:
         body = next(
             (c.body for c in body if getattr(c, "name", "") == inside), []
         )
-    tokens, out = tokenize.generate_tokens(StringIO(source).readline), {}
+    params = {}
+    tokens = tokenize.generate_tokens(StringIO(source).readline)
     helps = {
         t.start[0]: t.string.lstrip("# ")
         for t in tokens
@@ -110,14 +118,14 @@ def parameters_of(source: str, name: str, inside: str = "") -> dict:
         try:
             default = ast.literal_eval(s.value)
         except (ValueError, TypeError):
-            what = (
-                f"the default of parameter '{target.id}' must be a plain value"
-            )
-            raise ValueError(f"{name}: {what}") from None
+            raise ValueError(
+                f"{name}: the default of parameter '{target.id}' must be a plain value"
+            ) from None
         note = getattr(s, "annotation", None)
         kind = ast.unparse(note) if note else type(default).__name__
-        out[target.id] = Param(kind, default, helps.get(s.end_lineno, ""))
-    return out
+        comment = helps.get(s.end_lineno, "")
+        params[target.id] = Param(kind, default, comment)
+    return params
 
 
 def stamp(path):
@@ -152,23 +160,25 @@ def parameters(nb) -> dict:
     In the place of `sizes` those of the paper's class `Sizes`, read without importing it.
     """
     nb = find(nb)
-    known = dict(_parameters(nb, stamp(nb)))
-    if "sizes" in known and known["sizes"].type == "dict":
-        del known["sizes"]
-        for f in sorted((package_dir() / nb.stem[3:]).glob("*.py")):
-            known = _parameters(f, stamp(f)) | known
-    return known
+    params = dict(_parameters(nb, stamp(nb)))
+    if "sizes" in params and params["sizes"].type == "dict":
+        del params["sizes"]
+        package = package_dir() / nb.stem[3:]
+        for file in sorted(package.glob("*.py")):
+            params = _parameters(file, stamp(file)) | params
+    return params
 
 
 def injected(nb: Path, params: dict) -> dict:
     "Values of `parameters` as papermill shall write them into a page: sizes together in `sizes`"
-    own = _parameters(nb, stamp(nb))
-    if "sizes" not in own:
+    names = _parameters(nb, stamp(nb))
+    if "sizes" not in names:
         return params
-    sizes = {k: v for k, v in params.items() if k not in own}
-    return {k: v for k, v in params.items() if k in own} | (
-        {"sizes": sizes} if sizes else {}
-    )
+    values = {k: v for k, v in params.items() if k in names}
+    sizes = {k: v for k, v in params.items() if k not in names}
+    if sizes:
+        values["sizes"] = sizes
+    return values
 
 # %% ../nbs/rooms/papers.ipynb #a105db3c
 def title(nb) -> str:
@@ -229,10 +239,8 @@ class Paper:
             return kind.model_validate(given or {})
         except pydantic.ValidationError as e:
             first = e.errors()[0]
-            name, hint = (
-                ".".join(map(str, first["loc"])),
-                "; papermill takes lists and sizes by -y",
-            )
+            name = ".".join(map(str, first["loc"]))
+            hint = "; papermill takes lists and sizes by -y"
             if first["type"] == "extra_forbidden":
                 hint = did_you_mean(name, kind.model_fields)
             raise ValueError(

@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, SimpleNamespace
 
 import pandas as pd
 
@@ -40,14 +40,12 @@ def _is_ours(thing) -> bool:
 def _mentioned(function: Callable) -> Iterator:
     "Functions, classes and plain constants that a function mentions"
     names = _names_in(function.__code__)
-    enclosed = (
-        inspect.getclosurevars(function).nonlocals
-        if function.__closure__
-        else {}
-    )
-    there = {**function.__globals__, **enclosed}
-    for name in sorted(names & {*there}):
-        thing = there[name]
+    enclosed = {}
+    if function.__closure__:
+        enclosed = inspect.getclosurevars(function).nonlocals
+    scope = {**function.__globals__, **enclosed}
+    for name in sorted(names & {*scope}):
+        thing = scope[name]
         if isinstance(thing, ModuleType):
             # an attribute of a module of ours, as in `stats.mean_ci`
             if thing.__name__.startswith("memnb"):
@@ -64,8 +62,13 @@ def _mentioned(function: Callable) -> Iterator:
 
 # %% ../nbs/rooms/registered.ipynb #df80ab58
 def functions_below(function: Callable) -> list[Callable]:
-    "A function and all functions of the package that it needs, directly or not, in the order of their names"
-    found, waiting = {}, [function]
+    """A function and all functions of the package that it needs, directly or not, in the order of their names.
+
+    Args:
+        function: of the package
+    """
+    needed = {}
+    waiting = [function]
     while waiting:
         thing = inspect.unwrap(waiting.pop())
         if isinstance(thing, type):
@@ -78,26 +81,54 @@ def functions_below(function: Callable) -> list[Callable]:
         if thing.__code__.co_filename == "<string>":
             continue  # made by `dataclass`, which leaves no source
         name = f"{thing.__module__}.{thing.__qualname__}"
-        if name not in found:
-            found[name] = thing
+        if name not in needed:
+            needed[name] = thing
             waiting += _mentioned(thing)
-    return [found[name] for name in sorted(found)]
+    return [needed[name] for name in sorted(needed)]
+
+
+def _as_text(value: object) -> str:
+    """A constant as text that is the same in every process.
+
+    Functions and classes by their names, since `repr` has their places in memory; sets in order, which hashes of words
+    change from process to process.
+    """
+    if isinstance(value, dict):
+        items = [f"{_as_text(k)}: {_as_text(v)}" for k, v in value.items()]
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_as_text, value))}]"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(_as_text, value)))}}}"
+    if isinstance(value, float):
+        return repr(float(value))
+    if callable(value):
+        function = inspect.unwrap(value)
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        return f"{function.__module__}.{name}"
+    if isinstance(value, SimpleNamespace):
+        return _as_text(vars(value))
+    return repr(value)
 
 
 def _constants_below(functions: list[Callable]) -> list[str]:
     "Plain constants that functions mention, as `name = value`"
     plain = (int, float, str, bool, tuple, list, dict, frozenset)
-    told = set()
+    constants = set()
     for function in functions:
         for name in _names_in(function.__code__):
             value = function.__globals__.get(name)
             if isinstance(value, plain):
-                told.add(f"{name} = {value!r}")
-    return sorted(told)
+                constants.add(f"{name} = {_as_text(value)}")
+    return sorted(constants)
 
 
 def syntax(function: Callable) -> str:
-    "The syntax of a function without its docstrings: what layout and comments do not change"
+    """The syntax of a function without its docstrings: what layout and comments do not change.
+
+    Args:
+        function: with a source
+    """
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     for node in ast.walk(tree):
         documented = isinstance(
@@ -115,33 +146,43 @@ def rule_of(paper: str, claim: claims.Claim) -> str:
     """Checksum of the rule of a claim: its entry, its readings, and the code that makes and judges its estimate.
 
     `looked` and the words of the claim are no part of it: they decide nothing.
+
+    Args:
+        paper: its word
+        claim: one of its claims
     """
     rules = claims.rules(paper)
     entry = claim.model_dump(exclude={"looked", "says", "where"})
     choices = {
-        k: r.values for k, r in rules.readings.items() if claim.id in r.claims
+        name: reading.values
+        for name, reading in rules.readings.items()
+        if claim.id in reading.claims
     }
-    own = paper_of(paper)
     makers = [claims.estimate, claims.word]
-    if own and own.judged:
-        makers.append(own.judged)
-    if own and own.statistics and claim.rows.get("part", "claim") == "claim":
-        makers.append(own.statistics)
-    functions = {
-        f.__qualname__ + f.__module__: f
-        for maker in makers
-        for f in functions_below(maker)
-    }
-    code = [syntax(f) for f in functions.values()]
-    whole = json.dumps(
-        [entry, choices, code, _constants_below([*functions.values()])],
-        sort_keys=True,
-    )
-    return hashlib.sha256(whole.encode()).hexdigest()[:12]
+    described = paper_of(paper)
+    if described:
+        makers.append(described.judged)
+        if claim.rows.get("part", "claim") == "claim":
+            # tables that statistics are made from count as much as these
+            makers += [described.tables, described.statistics]
+    functions = {}
+    for maker in filter(None, makers):
+        for function in functions_below(maker):
+            name = function.__qualname__ + function.__module__
+            functions[name] = function
+    code = [syntax(function) for function in functions.values()]
+    constants = _constants_below([*functions.values()])
+    whole = [entry, choices, code, constants]
+    text = json.dumps(whole, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def registered_file(paper: str) -> Path:
-    "Where the registered rules of a paper are written"
+    """Where the registered rules of a paper are written.
+
+    Args:
+        paper: its word
+    """
     return data_dir() / "papers" / paper / "registered.csv"
 
 
@@ -161,25 +202,20 @@ def register(
             on
         power: claim -> what the sizes of `confirm` can show, where it is not enough
     """
-    found = claims.read(paper)
-    if not found:
+    rules = claims.read(paper)
+    if not rules:
         raise ValueError(f"{paper!r} has no claims to register")
     if len(results.measured(paper, confirm=True)):
         raise ValueError(
             f"{paper!r} has confirmatory rows: rules cannot be registered behind them"
         )
     today = date.today().isoformat()
-    lines = [
-        (
-            c.id,
-            rule_of(paper, c),
-            results.CONFIRM,
-            seed,
-            today,
-            (power or {}).get(c.id, ""),
-        )
-        for c in found
-    ]
+    notes = power or {}
+    lines = []
+    for claim in rules:
+        rule = rule_of(paper, claim)
+        note = notes.get(claim.id, "")
+        lines.append((claim.id, rule, results.CONFIRM, seed, today, note))
     file = registered_file(paper)
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as part:

@@ -1,6 +1,9 @@
 "A verdict is one picture: each word that ships follows from the numbers that are drawn, and no other."
 
 import math
+import os
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -272,3 +275,24 @@ def test_every_claim_can_be_registered(word):
     found = claims.read(word)
     rules = {c.id: registered.rule_of(word, c) for c in found}
     assert found and len({*rules.values()}) == len(found)
+
+
+def test_a_rule_is_the_same_in_every_process(tmp_path):
+    "Else the rows that confirm it, which another process makes, would find it changed"
+    code = (
+        "from memnb import claims, registered\n"
+        "for word in ('icl', 'tabular'):\n"
+        "    print(registered.rule_of(word, claims.read(word)[0]))"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | dict(PYTHONHASHSEED=str(seed)),
+            capture_output=True,
+            check=True,
+            text=True,
+            cwd=tmp_path,
+        ).stdout
+        for seed in (1, 2)
+    }
+    assert len(outputs) == 1
