@@ -283,41 +283,85 @@ def _offline_lira(loss, others):
         return norm.cdf((loss - others.mean(0)) / np.sqrt(spread))
 
 
-def _measured(texts, own, ref, rest, lowest, prefixes, never):
-    "Columns by measure of texts that were read, as far as they can be had, and bits beyond those expected"
-    out = dict(extractable=own.extracted, influential=own.moved)
-    if own.lps:
-        loss, n = own.nats / own.sizes, own.sizes
-        cut = [max(_cuts(prefixes, len(x)), default=0) for x in own.lps]
-        out |= dict(
-            loss=loss,
-            queries=[log_queries(x[k:]) for x, k in zip(own.lps, cut)],
-            mink=[min_k(x) for x in own.lps],
-            zlib=[zlib_ratio(x, t) for x, t in zip(own.lps, texts)],
-            contextual=None if lowest is None else lowest - loss,
-        )
-        if rest:
-            each = np.array([r.nats / n for r in rest])
-            out["counterfactual"] = each.mean(0) - loss
-            out["lira"] = _offline_lira(loss, each) if len(rest) > 1 else None
-    if own.lps and ref:
-        t = held_bits(own.nats / LN2, ref.nats / LN2)
-        out |= dict(ratio=t.saved * LN2 / n, bits=t.unintended)
-        pairs = [(x, b, len(x) == len(b)) for x, b in zip(own.lps, ref.lps)]
-        out["wbc"] = [
-            window_votes(x, b) if alike else np.nan for x, b, alike in pairs
+def _of_losses(
+    own: _Read,
+    texts: list,
+    rest: list[_Read],
+    lowest: np.ndarray | None,
+    prefixes: list,
+) -> dict:
+    "Columns that need the model's own losses, and those of other models"
+    loss = own.nats / own.sizes
+    longest = [max(_cuts(prefixes, len(lp)), default=0) for lp in own.lps]
+    columns = dict(
+        loss=loss,
+        queries=[log_queries(lp[k:]) for lp, k in zip(own.lps, longest)],
+        mink=[min_k(lp) for lp in own.lps],
+        zlib=[zlib_ratio(lp, text) for lp, text in zip(own.lps, texts)],
+    )
+    if lowest is not None:
+        columns["contextual"] = lowest - loss
+    if rest:
+        of_others = np.array([read.nats / own.sizes for read in rest])
+        columns["counterfactual"] = of_others.mean(0) - loss
+        if len(rest) > 1:
+            columns["lira"] = _offline_lira(loss, of_others)
+    return columns
+
+
+def _of_reference(own: _Read, ref: _Read, never: int) -> dict:
+    "Columns that compare losses with those of a reference; never: how many of the texts, the last, were never shown"
+    bits = own.nats / LN2
+    of_reference = ref.nats / LN2
+    held = held_bits(bits, of_reference)
+    # of texts that both cut into as many tokens
+    alike = [len(lp) == len(base) for lp, base in zip(own.lps, ref.lps)]
+    pairs = [*zip(own.lps, ref.lps, alike)]
+    columns = dict(
+        ratio=held.saved * LN2 / own.sizes,
+        bits=held.unintended,
+        wbc=[
+            window_votes(lp, base) if same else np.nan
+            for lp, base, same in pairs
+        ],
+    )
+    if own.hits:
+        columns["ez"] = [
+            ez_ratio(lp, base, hits) if same else np.nan
+            for (lp, base, same), hits in zip(pairs, own.hits)
         ]
-        if own.hits:
-            both = zip(pairs, own.hits)
-            out["ez"] = [
-                ez_ratio(x, b, h) if alike else np.nan
-                for (x, b, alike), h in both
-            ]
-        if never:
-            out["held"] = held_bits(
-                own.nats / LN2, ref.nats / LN2, never
-            ).held.reindex(t.index)
-    return {k: v for k, v in out.items() if v is not None}
+    if never:
+        beyond = held_bits(bits, of_reference, never).held
+        columns["held"] = beyond.reindex(held.index)
+    return columns
+
+
+def _measured(
+    texts: list,
+    own: _Read,
+    ref: _Read | None,
+    rest: list[_Read],
+    lowest: np.ndarray | None,
+    prefixes: list,
+    never: int,
+) -> dict:
+    """Columns by measure of texts that were read, as far as they can be had, and bits beyond those expected
+
+    Args:
+        texts: those asked about, then those never shown
+        own: what the model says of them
+        ref: what the reference says
+        rest: what other models say
+        lowest: loss of each text in a training without it
+        prefixes: shown for extraction
+        never: texts that were never shown
+    """
+    columns = dict(extractable=own.extracted, influential=own.moved)
+    if own.lps:
+        columns |= _of_losses(own, texts, rest, lowest, prefixes)
+        if ref:
+            columns |= _of_reference(own, ref, never)
+    return {name: c for name, c in columns.items() if c is not None}
 
 # %% ../../nbs/compare/asking.ipynb #9b1edb29
 _RATES = 0.01, 0.05  # of false positives
@@ -355,32 +399,42 @@ def _verdicts(
     ).tolist()
 
 # %% ../../nbs/compare/asking.ipynb #823c2d4e
-def _usable(m, texts, prefixes):
-    "Texts that can be asked about, and what is to be said of the others"
+class _Usable(NamedTuple):
+    "Texts that can be asked about"
+
+    texts: list
+    notes: list  # what is to be said of the others
+
+
+def _usable(m: lm.LM, texts: list, prefixes: list) -> _Usable:
+    "Texts that can be asked about: each once, and as long as prefixes need; ValueError for what is no list of strings"
     if isinstance(texts, str) or not all(isinstance(t, str) for t in texts):
         raise ValueError("texts are a list of strings")
-    once = [t for t in dict.fromkeys(texts) if t.strip()]
-    twice = len(texts) - len(once)
-    notes = [f"{twice} texts are empty or stand there twice: left out."] * bool(
-        twice
-    )
-    unit, most = (
-        ("tokens", m.window) if getattr(m, "tok", None) else ("words", None)
-    )
-    good = [
-        t
-        for t in once
-        if _cuts(prefixes, n := len(_ids(m, t))) and n < (most or np.inf)
-    ]
-    if len(good) < len(once):
-        few = f"fewer than {prefixes[0] + _LEFT if prefixes[0] >= 1 else 2} {unit}"
-        seen = (
-            f", or more than the {most and most - 1} that {m.name} sees"
-            * bool(most)
+    once = [text for text in dict.fromkeys(texts) if text.strip()]
+    notes = []
+    if len(once) < len(texts):
+        repeated = len(texts) - len(once)
+        notes.append(
+            f"{repeated} texts are empty or stand there twice: left out."
         )
-        left = f"{len(once) - len(good)} of {len(once)}"
-        notes.append(f"{left} texts are left out: they have {few}{seen}.")
-    return good, notes
+    unit = "words"
+    window = None
+    if getattr(m, "tok", None):
+        unit = "tokens"
+        window = m.window
+    usable = []
+    for text in once:
+        size = len(_ids(m, text))
+        if _cuts(prefixes, size) and size < (window or np.inf):
+            usable.append(text)
+    if len(usable) < len(once):
+        fewest = prefixes[0] + _LEFT if prefixes[0] >= 1 else 2
+        have = f"fewer than {fewest} {unit}"
+        if window:
+            have += f", or more than the {window - 1} that {m.name} sees"
+        left = f"{len(once) - len(usable)} of {len(once)}"
+        notes.append(f"{left} texts are left out: they have {have}.")
+    return _Usable(usable, notes)
 
 
 def _lowest(log, texts):
@@ -470,21 +524,64 @@ def _agreed(models, texts):
     return *common_beginnings(readers, texts), failed
 
 
-def _missing(table, own, lost):
-    "Why there is no column for a measure, in a line each"
-    gone = {k: v.needs for k, v in ASKABLE.items() if k not in table}
+def _missing(table: pd.DataFrame, own: _Read, lost: list) -> dict:
+    "Why there is no column for a measure, in a line each; lost: (role, why) of models that fail"
+    needs = {
+        name: measure.needs
+        for name, measure in ASKABLE.items()
+        if name not in table
+    }
     if own.lps is None:
-        return dict.fromkeys(
-            gone,
-            f"{own.model.name} gives no log-probabilities; needs {_LOSSES}",
+        why = f"{own.model.name} gives no log-probabilities; needs {_LOSSES}"
+        return dict.fromkeys(needs, why)
+    missing = {}
+    for name, need in needs.items():
+        reasons = [why for role, why in lost if f"--{role}" in need]
+        missing[name] = "; ".join([*reasons, f"needs {need}"])
+    return missing
+
+
+class _Texts(NamedTuple):
+    "Texts that are asked about, and texts that no model was shown"
+
+    asked: list
+    never: list
+
+    @property
+    def every(self) -> list:
+        return self.asked + self.never
+
+    def without(self, left_out: dict) -> "_Texts":
+        "All but some"
+        return _Texts(
+            [text for text in self.asked if text not in left_out],
+            [text for text in self.never if text not in left_out],
         )
-    why = {
-        k: [w for role, w in lost if f"--{role}" in needs]
-        for k, needs in gone.items()
-    }
-    return {
-        k: "; ".join([*why[k], f"needs {needs}"]) for k, needs in gone.items()
-    }
+
+
+def _both_kinds(
+    main: lm.LM,
+    texts: list,
+    never: list,
+    prefixes: list,
+) -> tuple[_Texts, list]:
+    "Texts that can be asked about, and notes; ValueError where none is left, or one is given as never shown, too"
+    asked, notes = _usable(main, texts, prefixes)
+    unseen, more = _usable(main, never or [], prefixes)
+    notes += [f"Of the texts never shown: {note}" for note in more]
+    _check_left(asked, notes)
+    both = {*asked} & {*unseen}
+    if both:
+        raise ValueError(
+            f"{len(both)} texts are given as never shown, too, as {min(both)[:40]!r}"
+        )
+    return _Texts(asked, unseen), notes
+
+
+def _check_left(texts: list, notes: list) -> None:
+    "ValueError where no text is left"
+    if not texts:
+        raise ValueError(f"no text is left to ask about. {' '.join(notes)}")
 
 
 def ask(
@@ -529,136 +626,149 @@ def ask(
     loaded = _models(model, reference, others, store)
     models = {m.id: m for _, m in loaded}
     main = loaded[0][1]
-    texts, notes = _usable(main, texts, prefixes)
-    never, more = _usable(main, never or [], prefixes)
-    notes += [f"Of the texts never shown: {x}" for x in more]
-    if not texts:
-        raise ValueError(f"no text is left to ask about. {' '.join(notes)}")
-    if both := {*texts} & {*never}:
-        raise ValueError(
-            f"{len(both)} texts are given as never shown, too, as {min(both)[:40]!r}"
-        )
-    every, n = texts + never, len(texts)
-    lowest = None if log is None else _lowest(log, every)
-    twice = n * bool(influence)
-    _said_first(models.values(), every, prefixes, twice)
-    beginnings, left_out, why = _agreed([*models.values()], every)
+    kinds, notes = _both_kinds(main, texts, never, prefixes)
+    lowest = None if log is None else _lowest(log, kinds.every)
+    twice = len(kinds.asked) if influence else 0
+    _said_first(models.values(), kinds.every, prefixes, twice)
+    beginnings, left_out, why = _agreed([*models.values()], kinds.every)
     if left_out:
-        notes.append(f"{left_out_note(left_out, len(every))}.")
-        texts, never, every = (
-            [t for t in x if t not in left_out] for x in (texts, never, every)
-        )
-        n, twice = len(texts), len(texts) * bool(influence)
-        if not texts:
-            raise ValueError(f"no text is left to ask about. {' '.join(notes)}")
-        lowest = None if log is None else _lowest(log, every)
-    own, read = _read(main, every, prefixes, True, twice, beginnings), {}
-    for i, m in [*models.items()][1:]:
-        if i not in why:
+        notes.append(f"{left_out_note(left_out, len(kinds.every))}.")
+        kinds = kinds.without(left_out)
+        _check_left(kinds.asked, notes)
+        twice = len(kinds.asked) if influence else 0
+        lowest = None if log is None else _lowest(log, kinds.every)
+    own = _read(main, kinds.every, prefixes, True, twice, beginnings)
+    read = {}
+    for identity, m in [*models.items()][1:]:
+        if identity not in why:
             try:
-                read[i] = _read(m, every, prefixes, False, 0, beginnings)
-            except (lm.NoAnswer, lm.ContextError) as e:
-                why[i] = str(e)
+                read[identity] = _read(
+                    m, kinds.every, prefixes, False, 0, beginnings
+                )
+            except (lm.NoAnswer, lm.ContextError) as error:
+                why[identity] = str(error)
     lost = [(role, why[m.id]) for role, m in loaded if m.id in why]
     fine = [(role, read[m.id]) for role, m in loaded[1:] if m.id not in why]
-    rest, ref = (
-        [r for role, r in fine if role == "other"],
-        dict(fine).get("reference"),
+    rest = [r for role, r in fine if role == "other"]
+    ref = dict(fine).get("reference")
+    columns = _measured(
+        kinds.every, own, ref, rest, lowest, prefixes, len(kinds.never)
     )
-    found = _measured(every, own, ref, rest, lowest, prefixes, len(never))
-    t = pd.DataFrame(dict(text=every, tokens=own.sizes) | found)
-    for k in [k for k in ASKABLE if k in t and k != "influential" and never]:
-        x = ASKABLE[k].sign * t[k]
-        t[f"p_{k}"] = conformal_p(x, x[n:])
-    t, best = t[:n].copy(), next(k for k in _STRONGEST if k in t)
-    t.insert(
-        0,
-        "place",
-        (-ASKABLE[best].sign * t[best]).rank(method="min").astype("Int64"),
-    )
-    judge = (
-        blind(texts, never)
-        if never
-        else Blind(why="no texts never shown were given")
-    )
-    t.insert(2, "verdict", _verdicts(t, best, not judge.apart))
-    t.insert(3, "rate", np.nan if judge.apart else t.get(f"p_{best}", np.nan))
-    t.attrs = dict(
+    table, best = _with_p_values(columns, own, kinds)
+    judge = Blind(why="no texts never shown were given")
+    if kinds.never:
+        judge = blind(kinds.asked, kinds.never)
+    rate = np.nan if judge.apart else table.get(f"p_{best}", np.nan)
+    table.insert(2, "verdict", _verdicts(table, best, not judge.apart))
+    table.insert(3, "rate", rate)
+    table.attrs = dict(
         model=own.model.name,
         id=own.model.id,
         prefixes=prefixes,
         tau=tau,
         best=best,
-    )
-    t.attrs |= dict(
         reference=ref.model.name if ref else "",
         others=[r.model.name for r in rest],
+        never=len(kinds.never),
+        missing=_missing(table, own, lost),
+        blind=judge._asdict(),
+        apart=judge.apart,
+        never_back=_back_of(own.extracted, len(kinds.asked)),
     )
-    t.attrs |= dict(
-        never=len(never), missing=_missing(t, own, lost), blind=judge._asdict()
-    )
-    t.attrs |= dict(apart=judge.apart, never_back=_back_of(own.extracted, n))
-    t.attrs |= dict(
-        notes=notes + _notes(own, ref, rest, lost) + _guessed_notes(t, ref)
-    )
-    return t
+    table.attrs["notes"] = [
+        *notes,
+        *_notes(own, ref, rest, lost),
+        *_guessed_notes(table, ref),
+    ]
+    return table
 
 
-def _back_of(extracted, n: int) -> int | None:
+def _with_p_values(
+    columns: dict,
+    own: _Read,
+    kinds: _Texts,
+) -> tuple[pd.DataFrame, str]:
+    "Columns of `_measured` as a table of the texts that were asked about, with p-values and place, and the measure that judges"
+    every = pd.DataFrame(dict(text=kinds.every, tokens=own.sizes) | columns)
+    n = len(kinds.asked)
+    for name, measure in ASKABLE.items():
+        # an influence is of a prompt, and texts never shown have none
+        if name in every and name != "influential" and kinds.never:
+            evidence = measure.sign * every[name]
+            every[f"p_{name}"] = conformal_p(evidence, evidence[n:])
+    table = every[:n].copy()
+    best = next(name for name in _STRONGEST if name in table)
+    evidence = ASKABLE[best].sign * table[best]
+    place = (-evidence).rank(method="min").astype("Int64")
+    table.insert(0, "place", place)
+    return table, best
+
+
+def _back_of(extracted: np.ndarray, n: int) -> int | None:
     "How many of the texts behind the first `n`, which were never shown, come back; None where nobody knows"
-    return (
-        None
-        if extracted is None
-        else int(np.nansum(np.asarray(extracted[n:], float) > 0))
-    )
+    if extracted is None:
+        return None
+    shares = np.asarray(extracted[n:], float)
+    return int(np.nansum(shares > 0))
 
 
-def _guessed_notes(t, ref) -> list:
+def _guessed_notes(table: pd.DataFrame, ref: _Read | None) -> list:
     "Of texts that come back: how many of them anybody could have gone on with"
-    notes, k = [], int((t.verdict == _GUESSED).sum())
-    if k:
+    notes = []
+    guessed = int((table.verdict == _GUESSED).sum())
+    if guessed:
         rule = "go on by a rule that anybody sees, as 1, 2, 3, ...: that they come back takes no memory"
-        notes.append(f"{k} of {len(t)} texts {rule}.")
-    if ref is not None and ref.extracted is not None and "extractable" in t:
-        both = int(((t.extractable > 0) & (ref.extracted[: len(t)] > 0)).sum())
-        if both:
-            notes.append(
-                f"{both} of {len(t)} texts come back word for word from {ref.model.name}, too."
-            )
+        notes.append(f"{guessed} of {len(table)} texts {rule}.")
+    if ref is None or ref.extracted is None or "extractable" not in table:
+        return notes
+    by_reference = ref.extracted[: len(table)] > 0
+    both = int(((table.extractable > 0) & by_reference).sum())
+    if both:
+        notes.append(
+            f"{both} of {len(table)} texts come back word for word from {ref.model.name}, too."
+        )
     return notes
 
 
-def _notes(own, ref, rest, lost):
-    "What is to be known of the models and their answers"
-    name, out = own.model.name, [f"{why}: left out." for _, why in lost]
+def _notes(
+    own: _Read,
+    ref: _Read | None,
+    rest: list[_Read],
+    lost: list,
+) -> list:
+    "What is to be known of the models and their answers; lost: (role, why) of models that fail"
+    name = own.model.name
+    notes = [f"{why}: left out." for _, why in lost]
     if not own.ranked:
-        out.append(
+        notes.append(
             f"{name} does not say which token is likeliest: prefixes are counted in words."
         )
     if own.refused:
-        out.append(
+        notes.append(
             f"{name} refused {own.refused} prompts, which count as not extracted."
         )
-    if odd := {
-        r.model.name
-        for r in [ref or own, *rest]
-        if (r.sizes != own.sizes).any()
-    }:
-        what = "losses are compared by whole texts, and EZ-MIA and WBC are left out."
-        out.append(
-            f"{', '.join(sorted(odd))} cut texts into other tokens than {name}: {what}"
+    otherwise = {
+        read.model.name
+        for read in [ref or own, *rest]
+        if (read.sizes != own.sizes).any()
+    }
+    if otherwise:
+        names = ", ".join(sorted(otherwise))
+        effect = "losses are compared by whole texts, and EZ-MIA and WBC are left out."
+        notes.append(
+            f"{names} cut texts into other tokens than {name}: {effect}"
         )
-    if (
-        own.moved is not None
-        and own.lps
-        and (k := int(np.isnan(own.moved).sum()))
-    ):
-        out.append(f"{k} texts, those never shown included, have no influence.")
+    if own.moved is not None and own.lps:
+        unknown = int(np.isnan(own.moved).sum())
+        if unknown:
+            notes.append(
+                f"{unknown} texts, those never shown included, have no influence."
+            )
     if 1 < len(rest) < _MANY:
-        out.append(
+        notes.append(
             f"With {len(rest)} other models LiRA takes one spread for all texts."
         )
-    return out + own.notes
+    return notes + own.notes
 
 # %% ../../nbs/compare/asking.ipynb #3119dd63
 def ask_power(
