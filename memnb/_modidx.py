@@ -113,6 +113,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                      'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._models_of_fit': ( 'capacity/claims.html#_models_of_fit',
                                                                                  'memnb/capacity/claims.py'),
+                                       'memnb.capacity.claims._more_parameters': ( 'capacity/claims.html#_more_parameters',
+                                                                                   'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._plateau': ('capacity/claims.html#_plateau', 'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._ratios': ('capacity/claims.html#_ratios', 'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._ratios_of_lengths': ( 'capacity/claims.html#_ratios_of_lengths',

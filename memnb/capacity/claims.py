@@ -30,12 +30,17 @@ from memnb.stats import (
 
 # %% ../../nbs/capacity/claims.ipynb #efc1c4dc
 def judged(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
-    "Of each part the measured rows of one run, see `results.runs`, and of `table1` the models that it lacks"
+    """Of each part the measured rows of one run, see `results.runs`, and of `table1` the models that it lacks
+
+    Args:
+        rows: measured
+        profile: as of `results.runs`
+    """
     chosen = results.runs(rows, profile, by=("part",))
-    known = results.select(chosen, part="synthetic").config
+    trained = results.select(chosen, part="synthetic")
     larger = results.select(rows, profile="table1", part="synthetic")
-    lacking = larger[~larger.config.isin(known)]
-    return pd.concat([chosen, lacking], ignore_index=True)
+    known = larger.config.isin(trained.config)
+    return pd.concat([chosen, larger[~known]], ignore_index=True)
 
 
 class Choices(NamedTuple):
@@ -171,9 +176,17 @@ def too_few(
     least: int,
     unit: str,
 ) -> str:
-    "The guard of a mean of fewer than `least` units; '' of enough"
-    count = int(np.isfinite(np.asarray(values, float)).sum())
-    return "" if count >= least else f"{least} {unit} are needed"
+    """The guard of a mean of too few units; '' of enough
+
+    Args:
+        values: numbers, one a unit; NaN does not count
+        least: units that are needed
+        unit: what they are, in the plural
+    """
+    known = np.isfinite(np.asarray(values, float))
+    if known.sum() >= least:
+        return ""
+    return f"{least} {unit} are needed"
 
 
 def _write_mean(
@@ -190,7 +203,9 @@ def _write_mean(
 
 def _by_size(trainings: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
     "A number of each training as a table, a row a replicate, a column a data size"
-    cells = values.groupby([trainings.run, trainings.n])
+    replicates = trainings.run
+    sizes = trainings.n
+    cells = values.groupby([replicates, sizes])
     return cells.mean().unstack("n")
 
 
@@ -201,11 +216,16 @@ def log_odds_slopes(
 ) -> list:
     """Slopes of the log odds of a share on the logarithm of the data size, a number a replicate.
 
-    `asked`: of how many units it is the share, a number a training. Half a unit is added to both sides, so that none and
-    all have odds.
+    Half a unit is added to both sides, so that none and all have odds (Haldane 1956).
+
+    Args:
+        trainings: with run and n
+        share: column
+        asked: of how many units it is the share, a number a training
     """
     hits = trainings[share] * asked
-    odds = np.log((hits + 0.5) / (asked - hits + 0.5))
+    misses = asked - hits
+    odds = np.log((hits + 0.5) / (misses + 0.5))
     slopes = []
     for _, replicate in trainings.assign(odds=odds).groupby("run"):
         if len(replicate) > 2:
@@ -228,8 +248,13 @@ def tops_over_sizes(trainings: pd.DataFrame, column: str) -> list[Top]:
     """Of each replicate the top of a column over data sizes, the ends left out.
 
     The place is that of the other replicates' mean, so that choosing it gains nothing.
+
+    Args:
+        trainings: with run and n
+        column: of which the top is looked for
     """
     table = trainings.pivot_table(column, "n", "run").dropna()
+    # between two ends there is no size
     if len(table) < 3:
         return []
     tops = []
@@ -278,11 +303,17 @@ def _bits_per_parameter(tables: Tables, rows: Rows) -> None:
 
 def _law_of_lengths(tables: Tables, rows: Rows) -> None:
     "Error of the law for the longest training, in percent, at the smallest data size of each model"
-    ends = tables.ends("steps").dropna(subset="miss").drop_duplicates("config")
     write = rows.at(item="end", unit="replicates")
-    for end in ends.itertuples():
-        errors = [100 * x for x in (end.miss, end.miss_low, end.miss_high)]
-        write.value("estimate", *errors, model=end.config, n=int(end.runs))
+    known = tables.ends("steps").dropna(subset="miss")
+    # of each model the smallest data size comes first
+    for end in known.drop_duplicates("config").itertuples():
+        of_model = write.at(model=end.config, n=int(end.runs))
+        of_model.value(
+            "estimate",
+            100 * end.miss,
+            100 * end.miss_low,
+            100 * end.miss_high,
+        )
 
 
 # which models make the line of Figure 6, and what counts as one point of it
@@ -329,8 +360,13 @@ def power_of_parameters(
 ) -> Power:
     """Power of the parameters in the capacity, with its interval, the number of points, and a guard.
 
-    `fit` is a key of `FITS`. Models of one recipe, as far as there is one for all. Of fewer than three models that have
-    ended the line is that of all, with a guard. Raises ValueError for another fit.
+    Models of one recipe, as far as there is one for all. Of fewer than three models that have ended the line is that of
+    all, with a guard. Raises ValueError for another fit.
+
+    Args:
+        tables: of the measured rows
+        fit: models and unit, a key of `FITS`
+        gain: share of bits that a doubling of the steps may add to what has ended
     """
     if fit not in FITS:
         raise ValueError(f"no fit {fit!r}: there are {', '.join(FITS)}")
@@ -398,12 +434,13 @@ def _ratios_of_lengths(tables: Tables) -> list[tuple]:
         few, many, table = both
         longest = max(both.steps())
         model = config, few, many
-        same_steps = table[many][longest] / table[few][longest]
+        most_bits = table[many][longest]
+        same_steps = most_bits / table[few][longest]
         ratios.append(("steps", *model, same_steps))
         # as many passes over the smaller set take as many fewer steps
         passes = longest * few / many
         if passes in table[few]:
-            same_passes = table[many][longest] / table[few][passes]
+            same_passes = most_bits / table[few][passes]
             ratios.append(("passes", *model, same_passes))
         ends = by_run[by_run.config == config]
         limits = ends.pivot_table("limit", "run", "n")
@@ -458,9 +495,11 @@ def _small_sets(tables: Tables, rows: Rows) -> None:
     "Share of little data that is memorized: the least over sizes of which twice as much is held"
     for config, trained in tables.random.groupby("config"):
         share = _by_size(trained, trained.bits / trained.entropy)
-        entropy = trained.groupby("n").entropy.first()
-        most = trained.groupby("n").bits.mean().max()
-        small = share[entropy[entropy < most / 2].index]
+        by_size = trained.groupby("n")
+        entropy = by_size.entropy.first()
+        most = by_size.bits.mean().max()
+        sizes = entropy[entropy < most / 2].index
+        small = share[sizes]
         if small.shape[1]:
             write = rows.at(item="small", model=config, unit="replicates")
             _write_mean(write, small.min(axis=1))
@@ -474,12 +513,13 @@ def _slow_growth(tables: Tables, rows: Rows) -> None:
         if both is None or len(both.steps()) < 2:
             continue
         first, second, *_ = both.steps()
-        of_many = both.table[both.many]
-        of_few = both.table[both.few]
-        gain_of_many = of_many[second] / of_many[first] - 1
-        gain_of_few = of_few[second] / of_few[first] - 1
+        gains = {}
+        for n in (both.few, both.many):
+            of_size = both.table[n]
+            gains[n] = of_size[second] / of_size[first] - 1
         write = rows.at(item="slow", model=config, unit="replicates")
-        _write_mean(write, gain_of_many - gain_of_few)
+        further = gains[both.many] - gains[both.few]
+        _write_mean(write, further)
 
 # %% ../../nbs/capacity/claims.ipynb #c3adcec9
 def write_f1(
@@ -595,10 +635,12 @@ def _weaker_reference(trained: pd.DataFrame) -> str:
     what it has learned of all such texts.
     """
     asked = trained.dropna(subset=["oracle", "oracle_bits"])
+    # nats per token as bits of a text
     bits_of_text = asked.test_loss * asked.length / LN2
-    of_oracle = asked.oracle_bits / asked.n
+    bits_of_oracle = asked.oracle_bits / asked.n
     mean = bits_of_text.groupby(asked.n).mean()
-    worse = mean < of_oracle.groupby(asked.n).mean()
+    of_oracle = bits_of_oracle.groupby(asked.n).mean()
+    worse = mean < of_oracle
     if not worse.any():
         return ""
     return "the oracle is worse than the model on held-out text"
@@ -611,25 +653,33 @@ def _each_text(
 ) -> None:
     "Logarithm of what more parameters, and fewer texts, add to the memorization of a text"
     text = tables.text
-    full = text[(text.n < text.n.max()) & (text.ratio > 1)]
-    full = full.dropna(subset=choices.reference)
-    memorized = full[choices.reference] / full.n
-    cells = memorized.groupby([full.params, full.run, full.n])
-    by_params = cells.mean().unstack("n")
+    reference = choices.reference
+    # the reference of the same size is trained on the most texts
+    part = text[text.n < text.n.max()]
+    full = part[part.ratio > 1].dropna(subset=reference)
+    full = full.assign(of_text=full[reference] / full.n)
     write = rows.at(item="sample", unit="replicates")
-    sizes = sorted({*by_params.index.get_level_values(0)})
+    _more_parameters(full, write)
+    for config, trained in full.groupby("config"):
+        each = _by_size(trained, trained.of_text).dropna(axis=1)
+        if each.shape[1] > 1:
+            few, many = each.columns[[0, -1]]
+            fall = np.log(each[few] / each[many])
+            name = f"{config}, {few} against {many} texts"
+            _write_mean(write, fall, other=name)
+
+
+def _more_parameters(full: pd.DataFrame, write: Rows) -> None:
+    "What a larger model adds to the memorization of a text, of each two models that are neighbours in size"
+    cells = full.of_text.groupby([full.params, full.run, full.n])
+    by_params = cells.mean().unstack("n")
+    sizes = sorted({*full.params})
     for smaller, larger in zip(sizes, sizes[1:]):
         # over sizes beyond the smaller model
         ratio = by_params.loc[larger] / by_params.loc[smaller]
+        more = np.log(ratio).mean(axis=1)
         name = f"{larger:,.0f} against {smaller:,.0f} parameters"
-        _write_mean(write, np.log(ratio).mean(axis=1), other=name)
-    for config, trained in full.groupby("config"):
-        each = _by_size(trained, trained[choices.reference] / trained.n)
-        each = each.dropna(axis=1)
-        if each.shape[1] > 1:
-            few, many = each.columns[[0, -1]]
-            name = f"{config}, {few} against {many} texts"
-            _write_mean(write, np.log(each[few] / each[many]), other=name)
+        _write_mean(write, more, other=name)
 
 
 def _total(
@@ -693,8 +743,10 @@ def _totals(
 def _descent(tables: Tables, rows: Rows) -> None:
     "Held-out loss by data size: the height of its peak over the worse end, in nats, and where it stands"
     for config, trained in tables.text.groupby("config"):
-        reaches = trained.ratio.min() <= 0.5 and trained.ratio.max() >= 2
-        if trained.n.nunique() < 4 or not reaches:
+        # far from a capacity on both sides, and some sizes between
+        below = trained.ratio.min() <= 0.5
+        above = trained.ratio.max() >= 2
+        if trained.n.nunique() < 4 or not (below and above):
             continue
         write = rows.at(model=config, unit="replicates")
         tops = tops_over_sizes(trained, "test_loss")
@@ -770,15 +822,23 @@ def _write_of_most(
     "Extraction of training texts minus that of held-out ones, of the most data"
     last = trained.n == trained.n.max()
     members = int(extracted.members[last].sum())
-    hits = round((extracted.share * extracted.members)[last].sum())
+    extracted_texts = extracted.share * extracted.members
+    hits = round(extracted_texts[last].sum())
     others = extracted.held * int(last.sum())
     guessed = round(extracted.guessed[last].sum() * extracted.held)
     far = trained.ratio[last].mean()
-    guard = f"data of only {far:.1f} capacities" if far < 10 else ""
-    apart = hits / members - guessed / others
+    guard = ""
+    if far < 10:
+        guard = f"data of only {far:.1f} capacities"
     low, high = difference_ci((guessed, others), (hits, members))
     write = write.at(unit="texts", n=members)
-    write.value("estimate", apart, low, high, guard=guard)
+    write.value(
+        "estimate",
+        hits / members - guessed / others,
+        low,
+        high,
+        guard=guard,
+    )
 
 
 def _membership_beside(
@@ -841,11 +901,12 @@ def _without_extraction(write: Rows, nothing: pd.DataFrame) -> None:
 def _codes(tables: Tables, rows: Rows) -> None:
     "What changing the setup of the coder saves of training text, as a share"
     text = tables.text
-    prefix = max(shown_prefixes(text))
-    uniform = text.length * np.log2(text.vocab)
+    longest = max(shown_prefixes(text))
+    extracted = text[f"extract_{longest}"] > 0.05
     # where all is extracted there is nothing left to code
-    extracted = text[f"extract_{prefix}"] > 0.05
-    left = text[extracted & (text.plain > 0.05 * uniform)]
+    uniform = text.length * np.log2(text.vocab)
+    costs = text.plain > 0.05 * uniform
+    left = text[extracted & costs]
     for config, trained in left.groupby("config"):
         saved = 1 - trained.changes / trained.plain
         write = rows.at(item="codes", model=config, unit="trainings")
@@ -856,13 +917,21 @@ def largest_error(trainings: pd.DataFrame, law: dict) -> pd.DataFrame:
     """How far a sigmoid (constants of `law_curve`) is off where it is off most: run, n, error, and variance of its F1.
 
     The size is that of the other replicates' mean error, so that choosing it gains nothing; of one replicate its own.
+
+    Args:
+        trainings: with run, n, params, f1 and pairs
+        law: constants of `law_curve`
     """
+    f1 = trainings.f1
     predicted = law_curve(trainings.n / trainings.params, **law)
-    variance = trainings.f1 * (1 - trainings.f1) / trainings.pairs
     each = trainings[["run", "n"]].assign(
-        error=predicted - trainings.f1, variance=variance
+        error=predicted - f1,
+        # of a share p of n: p (1 - p) / n
+        variance=f1 * (1 - f1) / trainings.pairs,
     )
-    table = each.pivot(index="run", columns="n", values="error").dropna(axis=1)
+    table = each.pivot(index="run", columns="n", values="error")
+    # sizes that all replicates have
+    table = table.dropna(axis=1)
     places = []
     for run in table.index:
         others = table.loc[run]
@@ -913,9 +982,12 @@ def _sigmoid(
             write = rows.at(item="law", other=f"without {config}")
             _write_largest_error(write, trained, errors, choices, guard)
     far = tables.trainings("limit")
-    far = far if len(far) else text
-    most = far.loc[(far.n / far.params).idxmax()]
-    last = far[(far.n == most.n) & (far.config == most.config)]
+    if not len(far):
+        far = text
+    per_parameter = far.n / far.params
+    most = far.loc[per_parameter.idxmax()]
+    of_model = far[far.config == most.config]
+    last = of_model[of_model.n == most.n]
     write_f1(rows.at(item="limit", model=most.config), last, choices)
 
 
@@ -994,8 +1066,10 @@ def _spread(shares: dict, write: Rows) -> None:
 
     def deviation(kind):
         share = shares[f"{kind} train"]
-        mean = (share * share.index).sum()
-        variance = (share * (share.index - mean) ** 2).sum()
+        rates = share.index
+        mean = (share * rates).sum()
+        squares = (rates - mean) ** 2
+        variance = (share * squares).sum()
         return float(np.sqrt(variance))
 
     write = write.at(guard="one training of each kind: three would decide")
@@ -1059,7 +1133,9 @@ def _facts_of_lengths(tables: Tables) -> dict:
             end = of_model.iloc[0]
             named[f"end{width}"] = end.limit / end.params
             named[f"gain{width}"] = 100 * end.gain
-    most_data = steps[steps.config == "1x16"].sort_values("n").tail(1)
+    of_16 = steps[steps.config == "1x16"].sort_values("n")
+    most_data = of_16.tail(1)
+    # of none the sum is zero
     named["gain16more"] = 100 * most_data.gain.sum() or np.nan
     for end in tables.ends("ladder").itertuples():
         named[f"gpu{end.config}"] = end.bits / end.params
@@ -1072,9 +1148,12 @@ def _facts_of_lengths(tables: Tables) -> dict:
         named[name] = power.value
         named[f"{name}_low"] = power.low
         named[f"{name}_high"] = power.high
-    ratios = more_data(tables).groupby(["config", "alike"]).ratio.mean()
-    for name, alike in dict(flat="steps", passes="passes", ends="end").items():
-        named[name] = 100 * (ratios.get(("1x16", alike), np.nan) - 1)
+    cells = more_data(tables).groupby(["config", "alike"])
+    ratios = cells.ratio.mean()
+    kinds = dict(flat="steps", passes="passes", ends="end")
+    for name, alike in kinds.items():
+        ratio = ratios.get(("1x16", alike), np.nan)
+        named[name] = 100 * (ratio - 1)
     return named
 
 
@@ -1086,14 +1165,18 @@ def facts(rows: pd.DataFrame) -> dict:
     stats = statistics(tables, reported).frame()
 
     def of(claim, model):
-        lines = stats[(stats.item == claim) & (stats.model == model)]
-        return float(lines.value.iloc[0]) if len(lines) else np.nan
+        lines = stats[stats.item == claim]
+        lines = lines[lines.model == model]
+        if not len(lines):
+            return np.nan
+        return float(lines.value.iloc[0])
 
     named = _facts_of_lengths(tables)
     for width in ("16", "32"):
         named[f"peak{width}"] = of("descent-place", f"1x{width}")
         named[f"end{width}most"] = of("bits", f"1x{width}")
-    f1 = tables.text.groupby(["config", "n"]).f1.mean()
+    trained = tables.text.groupby(["config", "n"])
+    f1 = trained.f1.mean()
     named["text16"] = f1.get(("1x16", 3072), np.nan)
     named["bf16"] = 100 * of("precision", "1x16")
     named["best8"] = of("bits", "1x8")
