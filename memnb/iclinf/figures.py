@@ -6,6 +6,9 @@
 __all__ = ['attack_table', 'fig_x_attack', 'tab1', 'audit_sheet']
 
 # %% ../../nbs/iclinf/figures.ipynb #484ac6ef
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -22,49 +25,87 @@ from ..results import select
 
 # %% ../../nbs/iclinf/figures.ipynb #b70c8282
 DATASETS = dict(
-    news="Reuters news", topics="newsgroups", goods="commodities", trec="TREC"
+    news="Reuters news",
+    topics="newsgroups",
+    goods="commodities",
+    trec="TREC",
+    ag_news="AG News",
+    dbpedia="DBpedia-14",
+    acq='Reuters "acq"',
 )
-DATASETS |= dict(ag_news="AG News", dbpedia="DBpedia-14", acq='Reuters "acq"')
 _HOLLOW = " Hollow: at chance accuracy."
 
 
-def _series(rows, part="influence", chances=None):
-    "Rows by model and data set: name, look, rows; hollow where the model is at chance"
-    at = right_and_guess(rows if chances is None else chances, part)
-    chance = at.groupby(["model", "dataset"]).chance.all().to_dict()
-    for i, ((who, d), g) in enumerate(
-        rows.groupby(["model", "dataset"], sort=False)
-    ):
-        color = plots.COLORS[i % len(plots.COLORS)]
-        base, _, made = who.partition(", ")
-        name = (
-            f"{plots.label(base)}{' tuned' * bool(made)}, {DATASETS.get(d, d)}"
-        )
-        yield (
-            name,
-            dict(
-                color=color, **dict(mfc="white") if chance.get((who, d)) else {}
-            ),
-            g,
-        )
+class _Curve(NamedTuple):
+    "Rows of a model and data set, and how they are drawn"
+
+    name: str
+    look: dict
+    rows: pd.DataFrame
 
 
-def _foot(rows, unit="queries", interval="95 % bootstrap of the mean"):
-    "Foot of a figure, with the smallest and the largest number of units"
-    n = " to ".join(
-        dict.fromkeys(f"{v:.0f}" for v in (rows.n.min(), rows.n.max()))
-    )
-    names = [who.partition(", ")[0] for who in rows.model if who != "known"]
-    return plots.foot(
-        rows[rows.model != "known"].assign(model=names), f"{n} {unit}", interval
-    )
+def _name_of(model: str) -> str:
+    """Name of a model in a legend: a tuned one by what it was tuned from
+
+    Args:
+        model: its full name
+    """
+    base, _, tuning = model.partition(", ")
+    return f"{plots.label(base)} tuned" if tuning else plots.label(base)
 
 
-def _log_ticks(ax, ticks, both=False):
-    "Logarithmic axes with these ticks alone"
-    for axis in (ax.xaxis, ax.yaxis)[: 1 + both]:
+def _curves(
+    rows: pd.DataFrame, part: str = "influence", chances: pd.DataFrame = None
+) -> Iterator[_Curve]:
+    """Rows by model and data set; hollow where the model is at chance
+
+    Args:
+        rows: long rows
+        part: in which the accuracy is looked up
+        chances: long rows of the accuracies; default: the same
+    """
+    hits = right_and_guess(rows if chances is None else chances, part)
+    chance = hits.groupby(["model", "dataset"]).chance.all().to_dict()
+    groups = rows.groupby(["model", "dataset"], sort=False)
+    for number, ((model, dataset), curve) in enumerate(groups):
+        look = dict(color=plots.COLORS[number % len(plots.COLORS)])
+        if chance.get((model, dataset)):
+            look["mfc"] = "white"
+        name = f"{_name_of(model)}, {DATASETS.get(dataset, dataset)}"
+        yield _Curve(name, look, curve)
+
+
+def _foot(
+    rows: pd.DataFrame,
+    unit: str = "queries",
+    interval: str = "95 % bootstrap of the mean",
+) -> str:
+    """Foot of a figure, with the smallest and the largest number of units
+
+    Args:
+        rows: long rows
+        unit: of what is counted
+        interval: what the interval is
+    """
+    ends = [f"{n:.0f}" for n in (rows.n.min(), rows.n.max())]
+    counts = " to ".join(dict.fromkeys(ends))
+    rows = rows[rows.model != "known"]
+    names = [model.partition(", ")[0] for model in rows.model]
+    return plots.foot(rows.assign(model=names), f"{counts} {unit}", interval)
+
+
+def _log_ticks(ax: plt.Axes, ticks: list[float], both: bool = False) -> None:
+    """Logarithmic axes with these ticks alone
+
+    Args:
+        ax: axes
+        ticks: in the units of the axis
+        both: the vertical axis, too
+    """
+    labels = [f"{tick:g}" for tick in ticks]
+    for axis in [ax.xaxis, ax.yaxis] if both else [ax.xaxis]:
         axis._set_axes_scale("log")
-        axis.set_ticks(ticks, [f"{t:g}" for t in ticks])
+        axis.set_ticks(ticks, labels)
     ax.minorticks_off()
 
 
@@ -74,32 +115,34 @@ def printed_losses(reported: pd.DataFrame) -> pd.DataFrame:
     Args:
         reported: what the paper prints
     """
-    p = select(reported, where="Table 1", what="loss")
-    size = p.model.str.extract(r"(\d+(?:[.]\d+)?)[bB]\b")[0].astype(float)
-    return p[["model", "dataset"]].assign(
-        value=p.value.astype(float), size=size
+    printed = select(reported, where="Table 1", what="loss")
+    sizes = printed.model.str.extract(r"(\d+(?:[.]\d+)?)[bB]\b")[0]
+    losses = printed[["model", "dataset"]]
+    return losses.assign(
+        value=printed.value.astype(float), size=sizes.astype(float)
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #0a4f3f5a
 @plots.drawn("influence", size=(6.4, 3.4))
 def fig1(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     "Influence by position in the prompt"
-    m = select(
+    losses = select(
         measured, part="influence", quantity="loss at position", setting="label"
     )
-    for i, (name, look, g) in enumerate(_series(m, chances=measured)):
-        g = g.sort_values("position").assign(
-            at=lambda d, i=i: d.position + 0.03 * (i - 2)
-        )
-        plots.errorbar(ax, g, "at", label=name, ls="-", lw=1, **look)
-    ax.set_xticks(sorted(m.position.unique()))
+    for number, curve in enumerate(_curves(losses, chances=measured)):
+        rows = curve.rows.sort_values("position")
+        # curves stand a little beside each other
+        rows = rows.assign(at=rows.position + 0.03 * (number - 2))
+        look = dict(ls="-", lw=1, **curve.look)
+        plots.errorbar(ax, rows, "at", label=curve.name, **look)
+    ax.set_xticks(sorted(losses.position.unique()))
     ax.set(
         xlabel="position of the exemplar left out", ylabel="mean loss (nats)"
     )
     ax.set_ylim(0, ax.get_ylim()[1] * 1.3)
     ax.legend(loc="upper left", fontsize=7, ncols=2)
     return (
-        _foot(m),
+        _foot(losses),
         "The loss of each position, averaged over queries before any maximum is taken. The paper's curves "
         "form a U: the first and the last exemplar above those in between."
         + _HOLLOW,
@@ -112,27 +155,25 @@ def by_size(rows: pd.DataFrame) -> pd.DataFrame:
     Args:
         rows: long rows
     """
-    sizes = select(rows, part="model", quantity="parameters").drop_duplicates(
-        "model"
-    )
-    sizes = sizes.set_index("model").value / 1e9
-    g = select(rows, part="influence", quantity="loss", setting="label")
-    return g.assign(size=g.model.map(sizes)).sort_values("size")
+    sizes = select(rows, part="model", quantity="parameters")
+    sizes = sizes.drop_duplicates("model").set_index("model").value / 1e9
+    losses = select(rows, part="influence", quantity="loss", setting="label")
+    return losses.assign(size=losses.model.map(sizes)).sort_values("size")
 
 
 @plots.drawn(size=(5.5, 3.2))
 def fig2(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     "Influence by model size: losses of Table 1, none of Figure 2 is printed"
-    m, p = by_size(measured), printed_losses(reported)
-    m = m[m.model.map(rung_number) == 0]
-    for name, look, g in _series(m, chances=measured):
-        plots.errorbar(ax, g, "size", label=name, **look)
-    for d, marker in zip(dict.fromkeys(p.dataset), "os^"):
-        g = p[p.dataset == d]
+    losses = by_size(measured)
+    losses = losses[losses.model.map(rung_number) == 0]
+    printed = printed_losses(reported)
+    for curve in _curves(losses, chances=measured):
+        plots.errorbar(ax, curve.rows, "size", label=curve.name, **curve.look)
+    for dataset, marker in zip(dict.fromkeys(printed.dataset), "os^"):
+        points = printed[printed.dataset == dataset]
         look = plots.HOLLOW | dict(marker=marker, ms=5)
-        ax.plot(
-            g["size"], g.value, **look, label=f"paper, {DATASETS.get(d, d)}"
-        )
+        name = f"paper, {DATASETS.get(dataset, dataset)}"
+        ax.plot(points["size"], points.value, **look, label=name)
     _log_ticks(ax, [0.1, 0.3, 1, 3, 10, 30])
     ax.set(
         xlim=(0.08, 40), xlabel="parameters (billions)", ylabel="ICLInf (nats)"
@@ -140,7 +181,7 @@ def fig2(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     ax.set_ylim(bottom=0)
     ax.legend(fontsize=7, ncols=2)
     return (
-        _foot(m) if len(m) else "",
+        _foot(losses) if len(losses) else "",
         "The nine losses that the paper prints, all of models of 7 to 9 billion parameters, and our model. "
         "The paper's Figure 2 has six sizes of Qwen2.5, with a peak at about 7 billion, and prints none of them.",
     )
@@ -149,81 +190,88 @@ def fig2(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("shots", size=(5.5, 3.2))
 def fig3(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     "Influence by the number of exemplars"
-    m = select(measured, part="shots", quantity="loss", setting="label")
-    for name, look, g in _series(m, "shots", measured):
-        plots.errorbar(
-            ax,
-            g.sort_values("shots"),
-            "shots",
-            label=name,
-            ls="-",
-            lw=1,
-            **look,
-        )
+    losses = select(measured, part="shots", quantity="loss", setting="label")
+    for curve in _curves(losses, "shots", measured):
+        rows = curve.rows.sort_values("shots")
+        look = dict(ls="-", lw=1, **curve.look)
+        plots.errorbar(ax, rows, "shots", label=curve.name, **look)
     if reported is not None:
-        p = printed_losses(reported).value
-        ax.plot(
-            [4.35] * len(p), p, **plots.HOLLOW, ms=5, label="paper, Table 1"
-        )
-    _log_ticks(ax, sorted({4, *m.shots.unique()}))
+        printed = printed_losses(reported).value
+        # beside the four exemplars of Table 1
+        places = [4.35] * len(printed)
+        look = dict(plots.HOLLOW, ms=5)
+        ax.plot(places, printed, **look, label="paper, Table 1")
+    # the paper's number of exemplars has a tick in any case
+    ticks = sorted({4, *losses.shots.unique()})
+    _log_ticks(ax, ticks)
     ax.set(
         xlabel="exemplars in the prompt", ylabel="ICLInf (nats)", ylim=(0, None)
     )
     ax.legend(fontsize=7, loc="lower left")
     return (
-        _foot(m),
+        _foot(losses),
         "Mean over queries of the largest loss in the prompt; all numbers of exemplars have the same "
         "queries. The paper's curves begin at two exemplars and fall most from two to four; it prints "
         "numbers for four only." + _HOLLOW,
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #a861e086
-def _reading(measured, reported, other, names, title, caption):
-    "Figure 4 or 7: the loss over the labels against another reading of the same queries, and differences beside"
-    kinds = ("label", names[0], "o"), (other, names[1], "D")
-    m = select(
-        measured, part="influence", quantity="loss", setting=["label", other]
-    )
-    if not len(m):
+def _reading(
+    measured: pd.DataFrame,
+    reported: pd.DataFrame,
+    other: str,
+    names: tuple[str, str],
+    title: str,
+    caption: str,
+):
+    """Figure 4 or 7: the loss over the labels against another reading of the same queries, and differences beside
+
+    Args:
+        measured: long rows, of each part the largest run
+        reported: what the paper prints
+        other: setting that is compared with 'label'
+        names: of both settings, for people
+        title: of the figure
+        caption: of the figure
+    """
+    settings = ["label", other]
+    markers = dict(zip(settings, "oD"))
+    influence = select(measured, part="influence")
+    losses = select(influence, quantity="loss", setting=settings)
+    if not len(losses):
         return plots.placeholder("influence: not measured")
-    gaps = select(
-        measured, part="influence", quantity="difference", setting=other
-    )
-    series, first = (
-        list(_series(m, chances=measured)),
-        printed_losses(reported).value,
-    )
-    rows = ["paper, Table 1", *(name for name, *_ in series)]
+    gaps = select(influence, quantity="difference", setting=other)
+    curves = list(_curves(losses, chances=measured))
+    printed = printed_losses(reported).value
+    labels = ["paper, Table 1", *(curve.name for curve in curves)]
     with plots.style():
-        size = 7.4, 1.7 + 0.32 * len(rows)
+        size = 7.4, 1.7 + 0.32 * len(labels)
         fig, (ax, right) = plt.subplots(
             1, 2, figsize=size, sharey=True, width_ratios=[3, 2]
         )
-        ax.plot(first, [0.0] * len(first), **plots.HOLLOW, ms=5)
-        for i, (_, look, g) in enumerate(series, 1):
-            for k, (kind, _, marker) in enumerate(kinds):
-                at = g[g.setting == kind].assign(row=i + 0.22 * (k - 0.5))
-                plots.errorbar(
-                    ax, at, "row", marker=marker, across=True, **look
-                )
-            own = select(gaps, model=g.model.iloc[0], dataset=g.dataset.iloc[0])
-            plots.errorbar(
-                right,
-                own.assign(row=float(i)),
-                "row",
-                marker="s",
-                across=True,
-                **look,
-            )
-        for _, word, marker in kinds:
-            ax.plot([], [], marker, color="#555555", ms=4, label=word)
+        ax.plot(printed, [0.0] * len(printed), **plots.HOLLOW, ms=5)
+        for line, curve in enumerate(curves, 1):
+            for number, setting in enumerate(settings):
+                rows = curve.rows[curve.rows.setting == setting]
+                rows = rows.assign(row=line + 0.22 * (number - 0.5))
+                look = dict(curve.look, marker=markers[setting])
+                plots.errorbar(ax, rows, "row", across=True, **look)
+            model, dataset = curve.rows[["model", "dataset"]].iloc[0]
+            gap = select(gaps, model=model, dataset=dataset)
+            gap = gap.assign(row=float(line))
+            look = dict(curve.look, marker="s")
+            plots.errorbar(right, gap, "row", across=True, **look)
+        for name, marker in zip(names, markers.values()):
+            ax.plot([], [], marker, color="#555555", ms=4, label=name)
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-        ax.set_yticks(range(len(rows)), rows)
+        ax.set_yticks(range(len(labels)), labels)
         ax.set(
-            xlabel="ICLInf (nats)", xlim=(0, None), ylim=(len(rows) - 0.4, -0.6)
+            xlabel="ICLInf (nats)",
+            xlim=(0, None),
+            ylim=(len(labels) - 0.4, -0.6),
         )
         right.axvline(0, color=plots.GREY, lw=1, zorder=0)
-        right.set_xlabel("{1} minus {0} (nats)".format(*names))
+        right.set_xlabel(f"{names[1]} minus {names[0]} (nats)")
     return plots.finish(fig, title, _foot(gaps), caption + _HOLLOW)
 
 
@@ -234,13 +282,16 @@ def fig4(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, of each part the largest run
         reported: what the paper prints
     """
-    caption = (
-        "Left, ICLInf without and with contextual calibration of each prompt by itself, and the paper's "
+    return _reading(
+        measured,
+        reported,
+        other="calibrated",
+        names=("plain", "calibrated"),
+        title="With and without calibration",
+        caption="Left, ICLInf without and with contextual calibration of each prompt by itself, and the paper's "
         "plain losses. Right, differences within the same queries. In the paper calibration always raises "
-        "the loss."
+        "the loss.",
     )
-    how = "calibrated", ("plain", "calibrated"), "With and without calibration"
-    return _reading(measured, reported, *how, caption)
 
 
 def fig7(measured: pd.DataFrame, reported: pd.DataFrame):
@@ -250,57 +301,57 @@ def fig7(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, of each part the largest run
         reported: what the paper prints
     """
-    caption = (
-        "Left, ICLInf with the maximum over the labels alone and over all tokens, and the paper's losses "
+    return _reading(
+        measured,
+        reported,
+        other="full",
+        names=("labels", "vocabulary"),
+        title="Over the labels and over the whole vocabulary",
+        caption="Left, ICLInf with the maximum over the labels alone and over all tokens, and the paper's losses "
         "over the labels. Right, differences within the same queries. In the paper the vocabulary is "
-        "above the labels in all cases."
+        "above the labels in all cases.",
     )
-    how = (
-        "full",
-        ("labels", "vocabulary"),
-        "Over the labels and over the whole vocabulary",
-    )
-    return _reading(measured, reported, *how, caption)
 
 
-def tuned_pairs(rows: pd.DataFrame) -> list:
+# how names of instruction-tuned versions end
+_TUNED_ENDS = "instruct", "it", "chat"
+
+
+def tuned_pairs(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """Pretrained models and their instruction-tuned versions: pairs of names
 
     Args:
         rows: long rows
     """
-    names, ends = sorted({*rows.model}), ("instruct", "it", "chat")
-    pairs = [(a, b) for a in names for b in names if b.startswith(a)]
-    return [
-        (a, b)
-        for a, b in pairs
-        if b.removeprefix(a).lower().strip("-_") in ends
-    ]
+    names = sorted({*rows.model})
+    pairs = []
+    for base in names:
+        for tuned in names:
+            end = tuned.removeprefix(base).lower().strip("-_")
+            if tuned.startswith(base) and end in _TUNED_ENDS:
+                pairs.append((base, tuned))
+    return pairs
 
 
 @plots.drawn(size=(5.5, 3.2))
 def fig5(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     "Instruction-tuned models: losses of Table 1, none of Figure 5 is printed"
-    m = select(measured, part="influence", quantity="loss", setting="label")
-    p = printed_losses(reported)
-    for a, b in tuned_pairs(m):
-        for d, g in m[m.model.isin([a, b])].groupby("dataset"):
-            g = g.set_index("model").reindex([a, b]).assign(at=[0, 1])
-            plots.errorbar(
-                ax,
-                g,
-                "at",
-                ls="-",
-                label=f"{plots.label(b)}, {DATASETS.get(d, d)}",
-            )
-    for i, (who, g) in enumerate(p.groupby("model", sort=False)):
-        look = plots.HOLLOW | dict(marker="os^"[i % 3], ms=5)
-        ax.plot(
-            [1 + 0.04 * (i - 1)] * len(g),
-            g.value,
-            **look,
-            label=f"paper, {who}",
-        )
+    losses = select(
+        measured, part="influence", quantity="loss", setting="label"
+    )
+    printed = printed_losses(reported)
+    for base, tuned in tuned_pairs(losses):
+        both = losses[losses.model.isin([base, tuned])]
+        for dataset, pair in both.groupby("dataset"):
+            pair = pair.set_index("model").reindex([base, tuned])
+            pair = pair.assign(at=[0, 1])
+            name = f"{plots.label(tuned)}, {DATASETS.get(dataset, dataset)}"
+            plots.errorbar(ax, pair, "at", ls="-", label=name)
+    by_model = printed.groupby("model", sort=False)
+    for number, (model, points) in enumerate(by_model):
+        look = plots.HOLLOW | dict(marker="os^"[number % 3], ms=5)
+        places = [1 + 0.04 * (number - 1)] * len(points)
+        ax.plot(places, points.value, **look, label=f"paper, {model}")
     ax.text(
         0,
         0.4,
@@ -319,40 +370,59 @@ def fig5(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #3aba9dfd
+def _draw_trainings(
+    ax: plt.Axes, rows: pd.DataFrame, stages: list[int], name: str, look: dict
+) -> None:
+    """Draw a line a training, each from the model as it is
+
+    Args:
+        ax: axes
+        rows: long rows
+        stages: numbers of prompts, in order
+        name: of the data set
+        look: of the line
+    """
+    places = rows.model.map(rung_number).map(stages.index)
+    rows = rows.assign(at=places).sort_values("at")
+    trainings = rows.model.map(training_number)
+    for training in sorted({*trainings}):
+        line = rows[(trainings == training) | (rows["at"] == 0)]
+        # one label for all trainings
+        label = None if training else name
+        plots.errorbar(ax, line, "at", label=label, **look)
+
+
 @plots.drawn("ladder", panels=2, size=(7.4, 3.2))
 def fig_x_ladder(
     axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame
 ):
     "Influence and accuracy during fine-tuning"
-    m = select(
+    ax, right = axs
+    losses = select(
         measured, part="ladder", quantity="loss", setting=["", "tuned", None]
     )
-    (ax, right), hits = axs, right_and_guess(measured, "ladder")
-    stages = sorted({rung_number(who) for who in m.model})
-    for i, d in enumerate(dict.fromkeys(m.dataset)):
-        look = dict(color=plots.COLORS[i], ls="-", lw=1)
-        for side, rows, k in ((ax, m, 1), (right, hits, 100)):
-            g = rows[rows.dataset == d]
-            g = g.assign(**{c: k * g[c] for c in ("value", "low", "high")})
-            g = g.assign(
-                at=g.model.map(rung_number).map(stages.index)
-            ).sort_values("at")
-            for t in sorted(
-                {*g.model.map(training_number)}
-            ):  # each from the model as it is
-                line = g[(g.model.map(training_number) == t) | (g["at"] == 0)]
-                name = "" if t else DATASETS.get(d, d)
-                plots.errorbar(side, line, "at", label=name or None, **look)
-        at = hits[hits.dataset == d].guess.iloc[0]
-        right.axhline(100 * at, color=plots.COLORS[i], lw=1, ls=":")
+    hits = right_and_guess(measured, "ladder")
+    numbers = ["value", "low", "high"]
+    percent = hits.assign(**{name: 100 * hits[name] for name in numbers})
+    stages = sorted({rung_number(model) for model in losses.model})
+    datasets = dict.fromkeys(losses.dataset)
+    for dataset, color in zip(datasets, plots.COLORS):
+        look = dict(color=color, ls="-", lw=1)
+        name = DATASETS.get(dataset, dataset)
+        for side, rows in ((ax, losses), (right, percent)):
+            lines = rows[rows.dataset == dataset]
+            _draw_trainings(side, lines, stages, name, look)
+        guess = hits[hits.dataset == dataset].guess.iloc[0]
+        right.axhline(100 * guess, color=color, lw=1, ls=":")
     for side in (ax, right):
         side.set_xticks(range(len(stages)), stages)
         side.set_xlabel("prompts tuned on")
     ax.set(ylabel="ICLInf (nats)", ylim=(0, None))
     right.set(ylabel="accuracy (%)", ylim=(0, 103))
     ax.legend(fontsize=7)
+    untuned = losses[losses.setting != "tuned"]
     return (
-        plots.foot(m[m.setting != "tuned"], f"{m.n.max():.0f} queries", "95 %"),
+        plots.foot(untuned, f"{losses.n.max():.0f} queries", "95 %"),
         "The packaged model, tuned on few-shot prompts of newsgroups and Reuters news; commodities are not "
         "among them. A line is a training. Dotted: always naming the most frequent label.",
     )
@@ -363,67 +433,73 @@ NORM_LOOK = {
     "s-1": dict(color=plots.REAL, marker="o"),
     "s": dict(color="#56B4E9", marker="D"),
 }
+# epsilons of Table 4
+_TICKS = [0.5, 1, 5, 10, 20, 50, 100]
 
 
-def null_values(targets: ArrayLike, delta: float = DELTA) -> pd.DataFrame:
+def null_values(targets: ArrayLike, delta: float = DELTA) -> np.ndarray:
     """What the audit gives at each epsilon for a model that ignores its prompt
 
     Args:
         targets: epsilons
         delta: probability that the guarantee may fail
     """
-    best = [solve(t, c=10, s=50, delta=delta)[1].alpha for t in targets]
-    return 2 * conversion(np.array(best), delta)
+    orders = []
+    for target in targets:
+        _, promised = solve(target, c=10, s=50, delta=delta)
+        orders.append(promised.alpha)
+    return 2 * conversion(np.array(orders), delta)
+
+
+def _draw_deltas(ax: plt.Axes, measured: pd.DataFrame, x: np.ndarray) -> None:
+    """Draw the paper's axes: a null curve and our points of each delta
+
+    Args:
+        ax: axes
+        measured: long rows, of each part the largest run
+        x: epsilons
+    """
+    for delta, color, marker in zip(DELTAS, plots.COLORS, "^oD"):
+        ax.plot(x, null_values(x, delta), color=color, lw=1, ls="--")
+        audited = audit_table(measured, delta=delta)
+        if len(audited):
+            exponent = f"{np.log10(delta):.0f}"
+            name = rf"ours, $\delta = 10^{{{exponent}}}$"
+            look = dict(color=color, ms=4, label=name)
+            ax.plot(audited.theory, audited.empirical, marker, **look)
+    ax.plot([], [], color="#555555", lw=1, ls="--", label="null value")
+    ax.plot(x, x, color=plots.GREY, lw=1)
 
 
 @plots.drawn(panels=2, size=(8.4, 3.8))
 def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "The audit: empirical against theoretical epsilon"
-    (left, right), p, x = axs, solved(reported), np.geomspace(0.5, 100, 400)
-    p = p[p["where"] == "Table 4"]
-    for delta, color, marker in zip(DELTAS, plots.COLORS, "^oD"):
-        name = rf"$\delta = 10^{{{np.log10(delta):.0f}}}$"
-        left.plot(x, null_values(x, delta), color=color, lw=1, ls="--")
-        own = audit_table(measured, delta=delta)
-        if len(own):
-            look = dict(color=color, ms=4, label=f"ours, {name}")
-            left.plot(own.theory, own.empirical, marker, **look)
-    left.plot([], [], color="#555555", lw=1, ls="--", label="null value")
-    left.plot(x, x, color=plots.GREY, lw=1)
-    right.fill_between(
-        x, null_values(x) / x, color=plots.GREY, alpha=0.35, lw=0
-    )
-    for ax, y in ((left, p.empirical), (right, p.ratio)):
-        ax.plot(
-            p.target, y, **plots.HOLLOW | dict(ms=5, label="paper, Table 4")
-        )
-        _log_ticks(ax, [0.5, 1, 5, 10, 20, 50, 100], both=ax is left)
+    left, right = axs
+    printed = solved(reported)
+    printed = printed[printed["where"] == "Table 4"]
+    x = np.geomspace(0.5, 100, 400)
+    _draw_deltas(left, measured, x)
+    null = null_values(x) / x
+    right.fill_between(x, null, color=plots.GREY, alpha=0.35, lw=0)
+    look = plots.HOLLOW | dict(ms=5, label="paper, Table 4")
+    for ax, numbers in ((left, printed.empirical), (right, printed.ratio)):
+        ax.plot(printed.target, numbers, **look)
+        _log_ticks(ax, _TICKS, both=ax is left)
         ax.set_xlabel(r"theoretical $\varepsilon$")
-    own = audit_table(measured)
-    if len(own):
-        right.plot(
-            own.target,
-            own.ratio,
-            "o",
-            color=plots.COLORS[1],
-            ms=4,
-            label="ours",
-        )
+    audited = audit_table(measured)
+    if len(audited):
+        look = dict(color=plots.COLORS[1], ms=4, label="ours")
+        right.plot(audited.target, audited.ratio, "o", **look)
     left.set_ylabel(r"empirical $\varepsilon$")
     right.set(ylabel="empirical over theoretical", ylim=(0, 1.35))
     left.legend(fontsize=7)
     right.legend(fontsize=7)
-    m = select(
-        measured,
-        part="audit",
-        quantity="tokens",
-        where="Table 4",
-        item="",
-        setting="s-1",
-    )
-    unit = f"texts of {(m.value / m.n).mean():.0f} tokens a target, scaled to fifty"
+    table4 = select(measured, part="audit", where="Table 4", item="")
+    tokens = select(table4, quantity="tokens", setting="s-1")
+    length = (tokens.value / tokens.n).mean()
+    unit = f"texts of {length:.0f} tokens a target, scaled to fifty"
     return (
-        _foot(m, unit, "") if len(m) else "",
+        _foot(tokens, unit, "") if len(tokens) else "",
         r"Left, the paper's axes, a curve per $\delta$. Dashed, the null value, what the formula gives without "
         "any leakage; its steps are the changes of the best order, which the paper sees in its curves. Right, the "
         r"ratio at $\delta = 10^{-5}$; the null value is shaded.",
@@ -433,48 +509,38 @@ def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn(size=(5.5, 3.4))
 def fig_x_found(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     "Divergence as a share of its bound"
-    p = solved(reported)
-    t = p[p["where"] == "Table 4"]
-    ax.plot(
-        t.target,
-        100 * t.use,
-        **plots.HOLLOW | dict(ms=5, label="paper, Table 4"),
-    )
-    for k in NORMS:
-        own, same = (
-            audit_table(measured, norm=k, item=i) for i in ("", "identical")
-        )
-        if len(own):
-            used = dict(value="used", low="used_low", high="used_high")
-            own = own.assign(**{c: 100 * own[of] for c, of in used.items()})
-            plots.errorbar(
-                ax, own, "target", label=NORM_NAMES[k], **NORM_LOOK[k]
-            )
-        if len(same):
-            look = dict(
-                color=NORM_LOOK[k]["color"], marker="x", ls="none", ms=5
-            )
-            name = f"identical prompts, {NORM_NAMES[k][6:]}"
-            ax.plot(same.target, 100 * same.used, label=name, **look)
-    _log_ticks(ax, [0.5, 1, 5, 10, 20, 50, 100])
+    printed = solved(reported)
+    printed = printed[printed["where"] == "Table 4"]
+    look = plots.HOLLOW | dict(ms=5, label="paper, Table 4")
+    ax.plot(printed.target, 100 * printed.use, **look)
+    percent = dict(value="used", low="used_low", high="used_high")
+    for norm in NORMS:
+        name, look = NORM_NAMES[norm], NORM_LOOK[norm]
+        audited = audit_table(measured, norm=norm)
+        if len(audited):
+            used = {end: 100 * audited[of] for end, of in percent.items()}
+            audited = audited.assign(**used)
+            plots.errorbar(ax, audited, "target", label=name, **look)
+        identical = audit_table(measured, norm=norm, item="identical")
+        if len(identical):
+            label = f"identical prompts, {name.removeprefix('ours, ')}"
+            cross = dict(color=look["color"], marker="x", ls="none", ms=5)
+            shares = 100 * identical.used
+            ax.plot(identical.target, shares, label=label, **cross)
+    _log_ticks(ax, _TICKS)
     ax.set(
         xlabel=r"theoretical $\varepsilon$",
         ylabel="share of the bound that is used (%)",
     )
     ax.set_ylim(0, 1.7 * ax.get_ylim()[1])
     ax.legend(fontsize=7, ncols=2)
-    m = select(
-        measured,
-        part="audit",
-        quantity="used",
-        where="Table 4",
-        item="",
-        delta=DELTA,
-    )
+    table4 = select(measured, part="audit", where="Table 4", item="")
+    used = select(table4, quantity="used", delta=DELTA)
+    foot = ""
+    if len(used):
+        foot = _foot(used, "texts a target", "95 % Student's t over texts")
     return (
-        _foot(m, "texts a target", "95 % Student's t over texts")
-        if len(m)
-        else "",
+        foot,
         "The divergence of the data over its bound, at the same order; 100 % would be a tight audit. With "
         "the mean over the other prompts, as in §5.1, identical prompts leak nothing. With the mean over s "
         "they seem to leak, because there is one prompt less.",
@@ -487,20 +553,23 @@ def attack_table(measured: pd.DataFrame) -> pd.DataFrame:
     Args:
         measured: long rows, of each part the largest run
     """
-    known = select(measured, part="attack").drop_duplicates(
-        ["item", "quantity"]
-    )
-    known = known.pivot(index="item", columns="quantity", values="value")
-    order = [*(k for k in known.index if k not in CONTROLS), *CONTROLS]
-    known = known.reindex([k for k in order if k in known.index])
-    known.index = [f"{k} pair" if k in CONTROLS else k for k in known.index]
-    own = audit_table(measured)
-    own = own[own.attack.notna()] if "attack" in own else own[:0]
-    if len(own):
-        own = own.set_index(own.target.map("50 private prompts, {:g}".format))
-        own = own.assign(proven=[theory(20, 50, t).eps for t in own.tau])
-    d = pd.concat([known, own])
-    return d.reindex(columns="theory proven truth attack attack_most".split())
+    attacks = select(measured, part="attack")
+    attacks = attacks.drop_duplicates(["item", "quantity"])
+    pairs = attacks.pivot(index="item", columns="quantity", values="value")
+    mechanisms = [name for name in pairs.index if name not in CONTROLS]
+    controls = [name for name in CONTROLS if name in pairs.index]
+    pairs = pairs.reindex(mechanisms + controls)
+    pairs.index = mechanisms + [f"{name} pair" for name in controls]
+    audited = audit_table(measured)
+    is_attacked = "attack" in audited
+    audited = audited[audited.attack.notna()] if is_attacked else audited[:0]
+    if len(audited):
+        names = audited.target.map("50 private prompts, {:g}".format)
+        # scores of fifty prompts differ by twice the clip bound of ten
+        proven = [theory(20, 50, tau).eps for tau in audited.tau]
+        audited = audited.set_index(names).assign(proven=proven)
+    columns = "theory proven truth attack attack_most".split()
+    return pd.concat([pairs, audited]).reindex(columns=columns)
 
 
 def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
@@ -510,56 +579,94 @@ def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, of each part the largest run
         reported: what the paper prints
     """
-    d = attack_table(measured)
-    if not len(d):
+    table = attack_table(measured)
+    if not len(table):
         return plots.placeholder("attack: not measured")
+    lines = np.arange(len(table))
     with plots.style():
-        fig, ax = plt.subplots(figsize=(6.4, 1.6 + 0.3 * len(d)))
-        y = np.arange(len(d))
-        ax.hlines(y, d.attack, d.theory, color=plots.REAL, lw=5, alpha=0.18)
-        ax.plot(d.theory, y, "v", color="black", ms=6, label="promised")
-        look = dict(color="black", mfc="white", ms=6)
-        ax.plot(d.proven, y, "v", **look, label="proven, mean over the others")
-        ax.plot(d.truth, y, "|", color="black", ms=13, mew=2, label="true")
+        fig, ax = plt.subplots(figsize=(6.4, 1.6 + 0.3 * len(table)))
+        band = dict(color=plots.REAL, lw=5, alpha=0.18)
+        ax.hlines(lines, table.attack, table.theory, **band)
+        down = dict(color="black", ms=6)
+        ax.plot(table.theory, lines, "v", label="promised", **down)
         ax.plot(
-            d.attack,
-            y,
-            "^",
-            color=plots.REAL,
-            ms=6,
-            label="shown by the attack",
+            table.proven,
+            lines,
+            "v",
+            mfc="white",
+            label="proven, mean over the others",
+            **down,
         )
+        stroke = dict(color="black", ms=13, mew=2)
+        ax.plot(table.truth, lines, "|", label="true", **stroke)
+        up = dict(color=plots.REAL, ms=6)
+        ax.plot(table.attack, lines, "^", label="shown by the attack", **up)
         ax.plot(
-            d.attack_most,
-            y,
+            table.attack_most,
+            lines,
             "|",
             color=plots.GREY,
             ms=10,
             label="could be shown at most",
         )
         ax.set_xscale("symlog", linthresh=0.1)
-        ax.set_xticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
-        ax.set_yticks(y, d.index)
+        ticks = [0, 0.1, 1, 10, 100]
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.set_yticks(lines, table.index)
         ax.set(
             xlabel=r"$\varepsilon$",
             xlim=(-0.02, 800),
-            ylim=(len(d) - 0.5, -0.5),
+            ylim=(len(table) - 0.5, -0.5),
         )
         ax.minorticks_off()
         ax.legend(
             fontsize=7, loc="upper center", bbox_to_anchor=(0.3, -0.18), ncols=3
         )
-    m = select(measured, part=["attack", "audit"], quantity="attack")
+    attacks = select(measured, part=["attack", "audit"], quantity="attack")
     return plots.finish(
         fig,
         "Epsilon: promised, proven, true, and shown by an attack",
-        _foot(m, "outputs of each side that count", ""),
+        _foot(attacks, "outputs of each side that count", ""),
         "Upper bounds are triangles that point down, lower bounds (Clopper-Pearson, 95 %) point up. Above, mechanisms "
         "and pairs of prompts whose true epsilon is known: the attack stays below it, and "
         "close to it for the simple mechanisms. Below, one of fifty private prompts, 2,000 answers.",
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #0416dbbb
+_COLUMNS1 = (
+    "model,dataset,accuracy,guess,no exemplar,loss,interval,queries,shots"
+)
+
+
+def _line_of_table1(model: str, dataset: str, rows: pd.DataFrame) -> dict:
+    """Our line of Table 1, as words
+
+    Args:
+        model: its name
+        dataset: its name
+        rows: long rows
+    """
+    by_reading = rows.set_index(["quantity", "setting"])
+    accuracy = by_reading.loc["accuracy", "label"]
+    loss = by_reading.loc["loss", "label"]
+    guess = rows[rows.quantity == "guess"].value.max()
+    bare = rows[rows.setting == "no exemplar"].value.max()
+    low, high = 100 * accuracy.low, 100 * accuracy.high
+    at_chance = " at chance" if accuracy.low <= guess else ""
+    line = {
+        "model": _name_of(model),
+        "dataset": DATASETS.get(dataset, dataset),
+        "accuracy": f"{100 * accuracy.value:.0f} % ({low:.0f} to {high:.0f})",
+        "guess": f"{100 * guess:.0f} %{at_chance}",
+        "no exemplar": "" if np.isnan(bare) else f"{100 * bare:.0f} %",
+        "loss": f"{loss.value:.2f} ± {loss.sd:.2f}",
+        "interval": f"{loss.low:.2f} to {loss.high:.2f}",
+        "queries": f"{loss.n:.0f}",
+        "shots": f"{loss.shots:.0f}",
+    }
+    return line
+
+
 def tab1(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Table 1: accuracy and loss, the paper's and ours, with what a guess gets
 
@@ -567,45 +674,25 @@ def tab1(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
         measured: long rows, of each part the largest run
         reported: what the paper prints
     """
-    r = reported[reported["where"] == "Table 1"]
-    r = r.pivot(
+    printed = reported[reported["where"] == "Table 1"]
+    printed = printed.pivot(
         index=["model", "dataset"], columns="what", values="value"
-    ).astype(float)
-    rows = []
-    for (who, d), v in r.iterrows():
-        row = dict(model=f"{who} (paper)", dataset=DATASETS.get(d, d))
-        row |= dict(
-            accuracy=f"{v.accuracy:.1f} %", loss=f"{v.loss:.2f} ± {v.sd:.2f}"
-        )
-        rows.append(row)
-    for (who, d), g in select(measured, part="influence").groupby(
-        ["model", "dataset"], sort=False
-    ):
-        v = g.set_index(["quantity", "setting"])
-        a, l = v.loc[("accuracy", "label")], v.loc[("loss", "label")]
-        parts = g[g.quantity == "guess"], g[g.setting == "no exemplar"]
-        guess, none = (x.value.max() for x in parts)
-        base, _, made = who.partition(", ")
-        row = dict(
-            model=plots.label(base) + " tuned" * bool(made),
-            dataset=DATASETS.get(d, d),
-        )
-        row["accuracy"] = (
-            f"{100 * a.value:.0f} % ({100 * a.low:.0f} to {100 * a.high:.0f})"
-        )
-        row["guess"] = f"{100 * guess:.0f} %" + " at chance" * bool(
-            a.low <= guess
-        )
-        row["no exemplar"] = f"{100 * none:.0f} %" if none == none else ""
-        row |= dict(
-            loss=f"{l.value:.2f} ± {l.sd:.2f}",
-            interval=f"{l.low:.2f} to {l.high:.2f}",
-        )
-        rows.append(row | dict(queries=f"{l.n:.0f}", shots=f"{l.shots:.0f}"))
-    columns = "model,dataset,accuracy,guess,no exemplar,loss,interval,queries,shots".split(
-        ","
     )
-    return pd.DataFrame(rows).reindex(columns=columns).fillna("")
+    lines = []
+    for (model, dataset), paper in printed.astype(float).iterrows():
+        line = dict(
+            model=f"{model} (paper)",
+            dataset=DATASETS.get(dataset, dataset),
+            accuracy=f"{paper.accuracy:.1f} %",
+            loss=f"{paper.loss:.2f} ± {paper.sd:.2f}",
+        )
+        lines.append(line)
+    influence = select(measured, part="influence")
+    groups = influence.groupby(["model", "dataset"], sort=False)
+    for (model, dataset), rows in groups:
+        lines.append(_line_of_table1(model, dataset, rows))
+    table = pd.DataFrame(lines).reindex(columns=_COLUMNS1.split(","))
+    return table.fillna("")
 
 # %% ../../nbs/iclinf/figures.ipynb #8d9773ba
 def audit_sheet(
@@ -623,30 +710,31 @@ def audit_sheet(
     Returns:
         DataFrame of words, a line a target
     """
-    paper, t = solved(reported), audit_table(measured, where)
-    t, rows = (
-        t.drop_duplicates("target").set_index("target") if len(t) else t,
-        [],
-    )
-    for p in paper[paper["where"] == where].itertuples():
-        value = f"{p.value:.2f}" if p.what != "s" else f"{p.value:.0f}"
-        row = {"target": f"{p.target:g}", p.what: value}
-        row |= {"order": f"{p.alpha:.0f}" + "*" * bool(p.edge)}
-        row |= {
-            "any order": f"{p.free_eps:.1f}",
-            "null value": f"{p.floor:.2f}",
+    printed = solved(reported)
+    audited = audit_table(measured, where)
+    if len(audited):
+        audited = audited.drop_duplicates("target").set_index("target")
+    lines = []
+    for paper in printed[printed["where"] == where].itertuples():
+        digits = 0 if paper.what == "s" else 2
+        # an order at the edge of those that are tried
+        edge = "*" if paper.edge else ""
+        line = {
+            "target": f"{paper.target:g}",
+            paper.what: f"{paper.value:.{digits}f}",
+            "order": f"{paper.alpha:.0f}{edge}",
+            "any order": f"{paper.free_eps:.1f}",
+            "null value": f"{paper.floor:.2f}",
+            "paper": f"{paper.empirical:.2f}",
+            "paper, used": f"{100 * paper.use:.1f} %",
         }
-        row |= {
-            "paper": f"{p.empirical:.2f}",
-            "paper, used": f"{100 * p.use:.1f} %",
-        }
-        if p.target in t.index:
-            o = t.loc[p.target]
-            row["ours"] = f"{o.empirical:.2f}"
-            used, low, high = 100 * o[["used", "used_low", "used_high"]].astype(
-                float
-            )
-            row["used"] = f"{used:.1f} % ({low:.1f} to {high:.1f})"
-            row |= {"n": f"{o.n:.0f} texts", "tokens": f"{o.tokens:.0f}"}
-        rows.append(row)
-    return pd.DataFrame(rows).fillna("")
+        if paper.target in audited.index:
+            ours = audited.loc[paper.target]
+            ends = ours[["used", "used_low", "used_high"]].astype(float)
+            used, low, high = 100 * ends
+            line["ours"] = f"{ours.empirical:.2f}"
+            line["used"] = f"{used:.1f} % ({low:.1f} to {high:.1f})"
+            line["n"] = f"{ours.n:.0f} texts"
+            line["tokens"] = f"{ours.tokens:.0f}"
+        lines.append(line)
+    return pd.DataFrame(lines).fillna("")

@@ -143,6 +143,7 @@ def write_table1(made: results.Rows, rows: pd.DataFrame) -> None:
     values = rates_of("feature_values", PUBLIC)
     if len(values):
         write_tables(made, "values", values, PUBLIC)
+    # of the last three tables GPT-4 knows the header and no row
     for claim, tables in {"header": PUBLIC, "header only": HEADER3}.items():
         write_headers(made, claim, rates_of("header", tables))
     completed = []
