@@ -374,7 +374,7 @@ def row_prompts(mode):
         caps, asked = frozenset({"generate"}), []
 
         def _answer(self, todo):
-            raise NotImplementedError("it notes what is asked")
+            raise lm.Unsupported("it notes what is asked, and is asked nothing else")
 
         def generate(self, prompts, max_tokens, **kw):
             self.asked, self.size = self.asked + prompts, max_tokens
