@@ -374,7 +374,9 @@ def row_prompts(mode):
         caps, asked = frozenset({"generate"}), []
 
         def _answer(self, todo):
-            raise lm.Unsupported("it notes what is asked, and is asked nothing else")
+            raise lm.Unsupported(
+                "it notes what is asked, and is asked nothing else"
+            )
 
         def generate(self, prompts, max_tokens, **kw):
             self.asked, self.size = self.asked + prompts, max_tokens
