@@ -241,6 +241,7 @@ def difference_text(numbers: pd.DataFrame, turned: pd.DataFrame) -> str:
     # a group a run: what tells it from others, and its rows
     runs = [*numbers.groupby(["paper", *RUN])]
     different = 0
+    # those that are as they were are counted, not told
     for run, table in runs:
         if table[CHANGES].any(axis=None):
             different += 1
@@ -276,8 +277,9 @@ def write_boards(papers: list[str] = ()) -> list[Path]:
         papers: their words; none: all that ship rows
     """
     files = []
+    ships = share_dir("papers")
     for word in papers or notebooks():
-        measured = (share_dir("papers") / word).glob("measured/*.parquet")
+        measured = (ships / word).glob("measured/*.parquet")
         if not papers and not any(measured):
             continue
         file = data_dir() / "papers" / word / "board.csv"

@@ -155,8 +155,8 @@ def hint(paper: str, number: int, which: int = 1) -> str:
     hints = exercise(paper, number).hints
     if which not in range(1, len(hints) + 1):
         raise ValueError(f"there are {len(hints)} hints")
-    more = len(hints) - which
-    return f"{hints[which - 1]} ({more} more)"
+    left = len(hints) - which
+    return f"{hints[which - 1]} ({left} more)"
 
 
 def _for_class(paper: str) -> Exercises:

@@ -107,7 +107,8 @@ class Fit:
         for _ in range(n):
             # the scores at a place are for its own token, which is not read
             open_end = np.pad(ids, ((0, 0), (0, 1)))
-            scores = net(net.weights.new_tensor(open_end).long())
+            tokens = net.weights.new_tensor(open_end).long()
+            scores = net(tokens)
             likeliest = scores[:, -1].argmax(-1)
             ids = np.c_[ids, likeliest]
         return ids[:, -n:]
@@ -432,6 +433,7 @@ class _Progress:
         "Note how far a run is, of whose steps some were taken just now, and say how far all are, if it is time"
         whole = _cost(run.c, run.how)
         steps = run.how.steps
+        # a run that has ended early has nothing left
         still = 0.0 if run.ended() else whole * (1 - run.done / steps)
         with self.lock:
             self.left[run.number] = still
@@ -444,8 +446,8 @@ class _Progress:
         done = ours / (ours + left)
         if done > _FEW:
             spent = time.perf_counter() - self.began
-            more = spent * left / ours
-            rest = f", {_duration(more)} more at most"
+            seconds = spent * left / ours
+            rest = f", {_duration(seconds)} more at most"
         say(f"{self.named.words}: {done:.0%} trained{rest}")
 
 

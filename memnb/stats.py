@@ -222,8 +222,8 @@ def stratified_ci(
     columns = dict(x=np.asarray(x, float), group=np.asarray(group, float))
     units = pd.DataFrame(columns)
     units["stratum"] = np.asarray(stratum)
-    kinds = units.groupby("stratum").group.transform("nunique")
-    units = units[kinds == 2]
+    both = units.groupby("stratum").group.transform("nunique") == 2
+    units = units[both]
     if not len(units):
         return Stratified(math.nan, math.nan, math.nan, 0)
     # least squares with a mean of each stratum and one effect of the group: differences of strata,
