@@ -78,9 +78,9 @@ def printed_rows(reported: pd.DataFrame, zero: str = "highest") -> results.Rows:
     lowest, highest = float(none["rate_low"]), float(none["rate_high"])
     before = highest if zero == "highest" else lowest
     few = results.select(reported, where="§5.1, observation 1", what="rate")
-    many = results.select(reported, where="§5.1, observation 2", what="rate")
-    many = pd.concat([few, many]).drop_duplicates(["dataset", "setting"])
-    rates = dict(zip(many.dataset, many.value.astype(float)))
+    printed = results.select(reported, where="§5.1, observation 2", what="rate")
+    printed = pd.concat([few, printed]).drop_duplicates(["dataset", "setting"])
+    rates = dict(zip(printed.dataset, printed.value.astype(float)))
     rows = results.Rows()
     gains, below, above = [], [], []
     for dataset, rate in rates.items():
@@ -303,17 +303,17 @@ def pair_rows(
         recorded = pd.concat(
             [anew, recorded[recorded["item"].isin(NEED_LABELS)]]
         )
-    found = recorded[["model", "item", "other", "value", "low", "high", "n"]]
-    found = found[~found["item"].str.contains("-")].reset_index(drop=True)
+    changes = recorded[["model", "item", "other", "value", "low", "high", "n"]]
+    changes = changes[~changes["item"].str.contains("-")].reset_index(drop=True)
     if correction == "Bonferroni":
-        family = found["item"].isin(RAISE)
-        some = found[family]
+        family = changes["item"].isin(RAISE)
+        some = changes[family]
         low, high = stats.simultaneous(some.value, some.low, some.high)
-        found.loc[family, "low"] = low
-        found.loc[family, "high"] = high
+        changes.loc[family, "low"] = low
+        changes.loc[family, "high"] = high
     guards = guards_of(own)
-    why = [guards.get(item, "") for item in found["item"]]
-    return found.assign(unit="texts", quantity="statistic", guard=why)
+    why = [guards.get(item, "") for item in changes["item"]]
+    return changes.assign(unit="texts", quantity="statistic", guard=why)
 
 
 def over_pairs(changes: pd.DataFrame, bridge: str) -> results.Rows:
@@ -375,9 +375,9 @@ def statistics(
     made = printed_rows(reported, zero)
     made.add(copied_rows(rows))
     pairs = []
-    known = rows[rows.model.isin(rows.model[rows.part == "effect"].unique())]
-    for _, own in known.groupby("model", sort=False):
-        pairs.append(pair_rows(own, judge, k, draws, correction))
+    of_pairs = rows[rows.model.isin(rows.model[rows.part == "effect"].unique())]
+    for _, pair in of_pairs.groupby("model", sort=False):
+        pairs.append(pair_rows(pair, judge, k, draws, correction))
     if pairs:
         changes = pd.concat(pairs, ignore_index=True)
         made.add(over_pairs(changes, bridge))
@@ -434,61 +434,63 @@ def facts(measured: pd.DataFrame) -> dict:
     rows = judged(measured)
     board = claims.board("icl", measured).set_index(["id", "model"])
     verdict = board.verdict.to_dict()
-    found = {}
-    zero, found["n_file"] = counted(rows, FIVE, MAIN, 0, OFTEN)
-    csv_zero, found["n"] = counted(rows, THREE, MAIN, 0, OFTEN)
-    found |= dict(zero=zero, csv_zero=csv_zero)
-    found["few"] = counted(rows, FIVE, MAIN, K, OFTEN)[0]
-    found["csv_few"] = counted(rows, THREE, MAIN, K, OFTEN)[0]
-    found["few_never"], found["n_file_never"] = counted(rows, FIVE, MAIN, K, 0)
-    found["csv_never"], found["n_never"] = counted(rows, THREE, MAIN, K, 0)
-    found["bridged_zero"] = counted(rows, BRIDGED, MAIN, 0, OFTEN)[0]
-    found["lift"] = lift(rows, FIVE, OFTEN)
-    found["csv_lift"] = lift(rows, THREE, OFTEN)
-    found["no_lift"] = max(lift(rows, pair, 0) for pair in (FIVE, THREE)) <= 0
+    numbers = {}
+    zero, numbers["n_file"] = counted(rows, FIVE, MAIN, 0, OFTEN)
+    csv_zero, numbers["n"] = counted(rows, THREE, MAIN, 0, OFTEN)
+    numbers |= dict(zero=zero, csv_zero=csv_zero)
+    numbers["few"] = counted(rows, FIVE, MAIN, K, OFTEN)[0]
+    numbers["csv_few"] = counted(rows, THREE, MAIN, K, OFTEN)[0]
+    numbers["few_never"], numbers["n_file_never"] = counted(
+        rows, FIVE, MAIN, K, 0
+    )
+    numbers["csv_never"], numbers["n_never"] = counted(rows, THREE, MAIN, K, 0)
+    numbers["bridged_zero"] = counted(rows, BRIDGED, MAIN, 0, OFTEN)[0]
+    numbers["lift"] = lift(rows, FIVE, OFTEN)
+    numbers["csv_lift"] = lift(rows, THREE, OFTEN)
+    numbers["no_lift"] = max(lift(rows, pair, 0) for pair in (FIVE, THREE)) <= 0
     copies = results.select(
         rows, part="guess", group="copy", quantity="rate", k=200
     )
     copied = copies.groupby("dataset").value.mean()
-    found["copy_rte"] = 100 * copied["rte"]
-    found["copy_trec"] = 100 * copied["trec"]
+    numbers["copy_rte"] = 100 * copied["rte"]
+    numbers["copy_trec"] = 100 * copied["trec"]
     derivable = results.select(rows, quantity="derivable", dataset="wnli")
-    found["derivable"] = derivable.value.iloc[0]
+    numbers["derivable"] = derivable.value.iloc[0]
     for name, pair in dict(five=FIVE, three=THREE, bridged=BRIDGED).items():
-        found[f"own_{name}"] = 100 * board.value["own_control", pair]
-        found[f"gain_{name}"] = 100 * board.value["surface", pair]
-    found["stable_loss"] = -100 * board.value["stable", BRIDGED]
-    found["instruction"] = 100 * board.value["instruction", FIVE]
-    found["memorized_accuracy"] = 100 * (
+        numbers[f"own_{name}"] = 100 * board.value["own_control", pair]
+        numbers[f"gain_{name}"] = 100 * board.value["surface", pair]
+    numbers["stable_loss"] = -100 * board.value["stable", BRIDGED]
+    numbers["instruction"] = 100 * board.value["instruction", FIVE]
+    numbers["memorized_accuracy"] = 100 * (
         above_chance(rows[rows.model == BRIDGED]) + 1 / 3
     )
 
     def all_are(word, *lines):
         return all(verdict[line] == word for line in lines)
 
-    found["surfaces"] = all_are(claims.HOLDS, ("surface", FIVE)) and all_are(
+    numbers["surfaces"] = all_are(claims.HOLDS, ("surface", FIVE)) and all_are(
         claims.FAILS, ("surface", THREE)
     )
-    found["pairs_open"] = all_are(claims.OPEN, ("surface-pairs", ""))
-    found["called"] = all_are(
+    numbers["pairs_open"] = all_are(claims.OPEN, ("surface-pairs", ""))
+    numbers["called"] = all_are(
         claims.FAILS, ("called", FIVE), ("called", BRIDGED)
     )
-    found["labels"] = all_are(
+    numbers["labels"] = all_are(
         claims.HOLDS, ("labels", FIVE), ("labels", BRIDGED)
     )
-    found["shuffled"] = all_are(claims.HOLDS, ("shuffled", BRIDGED))
-    found["key"] = all_are(claims.HOLDS, ("key", BRIDGED))
-    found["context"] = all_are(claims.HOLDS, ("context", BRIDGED))
-    found["levels"] = all_are(
+    numbers["shuffled"] = all_are(claims.HOLDS, ("shuffled", BRIDGED))
+    numbers["key"] = all_are(claims.HOLDS, ("key", BRIDGED))
+    numbers["context"] = all_are(claims.HOLDS, ("context", BRIDGED))
+    numbers["levels"] = all_are(
         claims.OPEN, ("levels", BRIDGED), ("stable", BRIDGED)
     )
-    found["explicit"] = all_are(claims.FAILS, ("explicit", BRIDGED))
-    found["exact"] = all_are(claims.SMALL, ("exact", FIVE))
-    found["guarded"] = all_are(
+    numbers["explicit"] = all_are(claims.FAILS, ("explicit", BRIDGED))
+    numbers["exact"] = all_are(claims.SMALL, ("exact", FIVE))
+    numbers["guarded"] = all_are(
         claims.OPEN, ("memorized", BRIDGED), ("own_control", THREE)
     )
-    own = results.select(
+    change = results.select(
         rows, model=BRIDGED, part="effect", item="key-own", quantity="change"
     )
-    found["topic"] = bool((own.low < 0).all() and (own.high > 0).all())
-    return found
+    numbers["topic"] = bool((change.low < 0).all() and (change.high > 0).all())
+    return numbers

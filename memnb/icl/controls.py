@@ -93,9 +93,9 @@ def paper_rows(dataset: str, draws: int = 3, seed: int = 0) -> Rows:
         rows.at(repeat=draw).add(guess_rows(task, ks))
         if task.pair and not draw:
             queries = task.queries
-            found = sum(map(derivable, queries["first"], queries.second))
+            derived = sum(map(derivable, queries["first"], queries.second))
             cell = rows.at(part="content", dataset=dataset, unit="texts")
-            cell.value("derivable", found, n=len(queries))
+            cell.value("derivable", derived, n=len(queries))
     return rows
 
 # %% ../../nbs/icl/controls.ipynb #57360a67
@@ -181,14 +181,14 @@ def invented(w: World, seed: int = None) -> list:
             default: the world's
     """
     rng = np.random.default_rng([w.seed if seed is None else seed, 7])
-    common, out = rng.integers(w.words, size=(w.shared, w.piece)), []
+    common, sets = rng.integers(w.words, size=(w.shared, w.piece)), []
     for _ in range(w.sets):
         first = np.concatenate(
             [common, rng.integers(w.words, size=(w.items - w.shared, w.piece))]
         )
         second = rng.integers(w.words, size=(w.items, w.piece))
-        out.append((first, second, rng.integers(w.labels, size=w.items)))
-    return out
+        sets.append((first, second, rng.integers(w.labels, size=w.items)))
+    return sets
 
 
 def written(
@@ -206,17 +206,17 @@ def written(
     sep, end, start, label = range(
         w.words, w.words + 4
     )  # tokens that are no words
-    out = [start] * (setting == "full")
+    tokens = [start] * (setting == "full")
     for n, i in enumerate(at):
         first, second, l = (x[i] for x in data)
         solved = not ask or n < len(at) - 1
-        out += [label + int(l)] * (setting in ("full", "pairs_labels")) + [
+        tokens += [label + int(l)] * (setting in ("full", "pairs_labels")) + [
             *map(int, first),
             sep,
         ]
         if solved:
-            out += [*map(int, second), end]
-    return out
+            tokens += [*map(int, second), end]
+    return tokens
 
 
 def world_documents(w: World) -> list:
@@ -230,14 +230,14 @@ def world_documents(w: World) -> list:
         left = np.full(w.items, w.times)
         while left.any():
             n = int(np.exp(rng.uniform(0, np.log(w.most))))
-            at = rng.choice(
+            chosen = rng.choice(
                 w.items,
                 min(n, (left > 0).sum()),
                 replace=False,
                 p=left / left.sum(),
             )
-            left[at] -= 1
-            docs.append(written(w, lines, at, SETTINGS[rng.integers(3)]))
+            left[chosen] -= 1
+            docs.append(written(w, lines, chosen, SETTINGS[rng.integers(3)]))
     return [docs[i] for i in rng.permutation(len(docs))]
 
 # %% ../../nbs/icl/controls.ipynb #a3c808d3
@@ -257,8 +257,10 @@ def trained(
     c = gpt.Config(
         layers=layers, d=width, vocab=w.words + 3 + w.labels, length=length
     )
-    how = dict(batch=16, seed=w.seed, bits=False, every=10**6)
-    return gpt.fit(c, docs, epochs=epochs, eval_sets=dict(some=docs[:8]), **how)
+    options = dict(batch=16, seed=w.seed, bits=False, every=10**6)
+    return gpt.fit(
+        c, docs, epochs=epochs, eval_sets=dict(some=docs[:8]), **options
+    )
 
 
 def world_answers(
@@ -286,13 +288,13 @@ def world_answers(
                     twins=never[n], foreign=sets[(n + 1) % w.sets]
                 ).get(s, lines)
                 for i in range(w.shared):
-                    at = rng.choice(
+                    lines_shown = rng.choice(
                         np.arange(w.shared, w.items), k, replace=False
                     )
                     ask = written(w, lines, [i], s, True)[
                         s == "full" and k > 0 :
                     ]
-                    asked.append([*written(w, around, at, s), *ask])
+                    asked.append([*written(w, around, lines_shown, s), *ask])
                     truth.append(lines[1][i])
             same = (
                 fit.generate(np.array(asked), w.piece) == np.array(truth)

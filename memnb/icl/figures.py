@@ -62,21 +62,21 @@ def _over_k(ax, ks, k, hits, n, **look):
 
 def _curves(ax, ks, d, exact=False):
     "Memorization over k, a line a model and group of items"
-    for (name, who), g in d.groupby(["name", "who"], sort=False):
+    for (name, group), g in d.groupby(["name", "who"], sort=False):
         hits = g.exact + g.near_exact * (not exact)
-        label = name + ", not in training" * (who == "never")
-        _over_k(ax, ks, g.k, hits, g.n, label=label, **_look(name, who))
+        label = name + ", not in training" * (group == "never")
+        _over_k(ax, ks, g.k, hits, g.n, label=label, **_look(name, group))
     ax.set_xticks(range(len(ks)), ks)
     ax.set_ylim(-0.03, 0.8)
 
 
 def _legend(fig, axs):
-    found = {
+    handles = {
         l: h for ax in axs for h, l in zip(*ax.get_legend_handles_labels())
     }
     fig.legend(
-        found.values(),
-        found,
+        handles.values(),
+        handles,
         fontsize=7,
         loc="outside right center",
         handlelength=1.5,
@@ -144,9 +144,9 @@ def fig2(measured: pd.DataFrame, reported: pd.DataFrame):
             3, 2, figsize=(7.5, 6), sharex=True, sharey=True
         )
         for setting, row in zip(SETTINGS, axs):
-            own = cells[cells.setting == setting]
+            rows = cells[cells.setting == setting]
             for ax, exact in zip(row, (False, True)):
-                _curves(ax, ks, own, exact)
+                _curves(ax, ks, rows, exact)
                 kind = "exact" if exact else "exact and near-exact"
                 ax.set_title(f"{SPELLED[setting]}: {kind}", fontsize=8)
             if setting == MAIN:
@@ -190,14 +190,14 @@ def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
                     d[(d.name == name) & (d.setting == s)],
                     _look(name)["color"],
                 )
-                at, exact, near = (
+                places, exact, near = (
                     [str(int(k)) for k in g.k],
                     g.exact / g.n,
                     g.near_exact / g.n,
                 )
-                ax.bar(at, exact, color=color, label="exact")
+                ax.bar(places, exact, color=color, label="exact")
                 ax.bar(
-                    at,
+                    places,
                     near,
                     bottom=exact,
                     color=color,
@@ -228,11 +228,13 @@ def fig4(measured: pd.DataFrame, reported: pd.DataFrame):
         reported: what the paper prints
     """
     d, parts = _cells(measured).query("who != 'never'"), []
-    for (name, model, s, who), _ in d.groupby(
+    for (name, model, s, items), _ in d.groupby(
         ["name", "model", "dataset", "who"], sort=False
     ):
         rows = measured[measured.model == model]
-        groups = {"shown": "-", "never": ":"} if who == "shown" else {"": "--"}
+        groups = (
+            {"shown": "-", "never": ":"} if items == "shown" else {"": "--"}
+        )
         for group, ls in groups.items():
             parts.append((name, group, ls, accuracies(rows, s, group=group)))
     parts = [p for p in parts if len(p[-1])]
@@ -296,13 +298,13 @@ def fig_x_tokens(measured: pd.DataFrame, reported: pd.DataFrame = None):
         fig, axs = plt.subplots(1, len(names), **size)
         for ax, m in zip(axs[0], names):
             for (times, k), g in d[d.model == m].groupby(["times", "k"]):
-                who = "in training" if times else "not in training"
+                label = "in training" if times else "not in training"
                 color = LOOKS["bridged"][0] if times else plots.GREY
                 look = dict(
                     color=color, ls="-" if k else "--", marker="o" if k else "s"
                 )
                 plots.errorbar(
-                    ax, g, "near", label=f"{who}, k = {k:.0f}", **look
+                    ax, g, "near", label=f"{label}, k = {k:.0f}", **look
                 )
             ax.set(
                 xlabel="token of the second piece",
@@ -367,12 +369,14 @@ def fig_x_elements(measured: pd.DataFrame, reported: pd.DataFrame = None):
         )
         ax.axvline(0, color="black", lw=0.8)
         for shift, (model, name) in zip((-0.24, 0, 0.24), NAMES.items()):
-            own = changes[changes.model == model]
+            rows = changes[changes.model == model]
             color, marker = LOOKS[name]
-            y = own["item"].map(places) + shift
-            arms = 100 * np.array([own.value - own.low, own.high - own.value])
+            y = rows["item"].map(places) + shift
+            arms = 100 * np.array(
+                [rows.value - rows.low, rows.high - rows.value]
+            )
             look = dict(fmt=marker, color=color, ms=4, lw=1)
-            ax.errorbar(100 * own.value, y, xerr=arms, label=name, **look)
+            ax.errorbar(100 * rows.value, y, xerr=arms, label=name, **look)
         ax.set_yticks(range(len(COMPARED)), COMPARED.values(), fontsize=7.5)
         ax.invert_yaxis()
         ax.set_xlabel("change of recall (percentage points)")
@@ -507,12 +511,17 @@ def fig_x_copies(measured: pd.DataFrame, reported: pd.DataFrame):
         )
         for ax, s in zip(axs[0], sets):
             g = results.select(rates, dataset=s, group="copy")
-            at = [ks.index(int(k)) for k in g.k]
+            places = [ks.index(int(k)) for k in g.k]
             ax.fill_between(
-                at, g.smallest, g.largest, color=plots.GREY, alpha=0.4, lw=0
+                places, g.smallest, g.largest, color=plots.GREY, alpha=0.4, lw=0
             )
             ax.plot(
-                at, g.value, "o-", ms=4, color="#666666", label="copy, no model"
+                places,
+                g.value,
+                "o-",
+                ms=4,
+                color="#666666",
+                label="copy, no model",
             )
             for r in printed[printed.dataset == s].itertuples():
                 ax.plot(

@@ -173,16 +173,14 @@ def effects(
     }
     rows = results.Rows(part="effect")
     for claim, case, before, after in changes_at(k):
-        found = change(
-            tables["exact" if "exact" in case else ""], before, after
-        )
-        if found is None:
+        step = change(tables["exact" if "exact" in case else ""], before, after)
+        if step is None:
             continue
         counts = {
-            quantity: found.pop(quantity) for quantity in ("gained", "lost")
+            quantity: step.pop(quantity) for quantity in ("gained", "lost")
         }
-        cell = rows.at(item=claim, other=case, n=found["n"], unit="texts")
-        cell.value("change", found["value"], found["low"], found["high"])
+        cell = rows.at(item=claim, other=case, n=step["n"], unit="texts")
+        cell.value("change", step["value"], step["low"], step["high"])
         for quantity, answers_changed in counts.items():
             cell.value(quantity, answers_changed)
     return rows
@@ -212,10 +210,10 @@ def own_control(
         return rows
     pairs = []
     for trained, control in (halves, halves[::-1]):
-        known = trained["pairs", k].xs(OFTEN, level=0)
+        often = trained["pairs", k].xs(OFTEN, level=0)
         never = control["twins", k].xs(0, level=0)
         pairs.append(
-            pd.concat([known, never], axis=1, keys=["known", "never"]).dropna()
+            pd.concat([often, never], axis=1, keys=["known", "never"]).dropna()
         )
     both = pd.concat(pairs)
     value, low, high = paired(both.known - both.never)
@@ -239,17 +237,17 @@ def performance_effects(
     right = pd.concat([one.assign(half=0), other.assign(half=1)])
     right = right[right.how == "calibrated"]
     right = right.groupby(["half", "idx", "times", "k"]).ok.mean().reset_index()
-    known, never = (
+    often, never = (
         right[right.times == times].pivot(index="idx", columns="k", values="ok")
         for times in (OFTEN, 0)
     )
-    gain = known - never.reindex(known.index)
+    gain = often - never.reindex(often.index)
 
     def write(item, case, value, low, high, n):
         rows.at(item=item, other=case).value("change", value, low, high, n=n)
 
     if {0, K} <= {*gain}:
-        more = gain[K] - gain[0]
+        rise = gain[K] - gain[0]
         write(
             "memorized",
             f"shown less never shown, k = {K}",
@@ -259,8 +257,8 @@ def performance_effects(
         write(
             "performance",
             f"k = 0 to {K}, shown less never",
-            *stats.mean_ci(more),
-            len(more),
+            *stats.mean_ci(rise),
+            len(rise),
         )
     right["idx"] = [f"{half} {idx}" for half, idx in zip(right.half, right.idx)]
     recalled = (

@@ -267,7 +267,7 @@ def run(
     """
     s = sizes or Sizes()
     m = lm.load(model, mode=s.mode or None)
-    own = s.model_dump(exclude={"datasets", "mode"}) | dict(mode=m.mode)
+    options = s.model_dump(exclude={"datasets", "mode"}) | dict(mode=m.mode)
     is_counting = core.counted() is not None
     is_kept = not is_counting and profile != "smoke"
     rows = Rows(model=m.name, mode=m.mode)
@@ -280,7 +280,7 @@ def run(
                 raise
             core.say(f"not in the estimate: {error}")
             continue
-        rows.add(measure(m, t, seed, **own))
+        rows.add(measure(m, t, seed, **options))
         if is_kept and t.name in plant.FILES:
             # all answers are in the store
             answers = replications(

@@ -225,22 +225,22 @@ def task(
     ):  # members are demonstrations, their controls those of another setting
         rest, never = rest[rest.times > 0], rest[rest.times == 0]
         twins = drawn(never, len(never) if len(further) else min(k, len(never)))
-    own, every = k, k
+    labelled_texts, every = k, k
     if len(
         further
     ):  # drawn whole, so that they are the same whatever the largest k
-        own, every = len(rest), max(k, 200)
+        labelled_texts, every = len(rest), max(k, 200)
     if len(rest) + len(further) < k:
         raise ValueError(
             f"{name} has {len(rest) + len(further)} instances left for {k} demonstrations beside "
             f"{len(q)} instances: ask for fewer"
         )
-    demos = drawn(rest, own) if k else rest[:0]
+    demos = drawn(rest, labelled_texts) if k else rest[:0]
     if (
-        k and every > own
+        k and every > labelled_texts
     ):  # behind the members, further texts that are in nobody's memory
-        more = drawn(further, every - own)
-        demos, twins = pd.concat([demos, more]), pd.concat([twins, more])
+        added = drawn(further, every - labelled_texts)
+        demos, twins = pd.concat([demos, added]), pd.concat([twins, added])
     names = sorted(d.label_name.unique(), key=str)
     shown = demos.label_name.value_counts().reindex(names, fill_value=0)
     short = [str(l) for l, c in shown.items() if c < k // len(shown)]
@@ -284,9 +284,10 @@ def _controlled(task, k, setting, seed):
             )
         return task.twins[:k]
     if setting == "shuffled":
-        at = rng.sample(range(k), k)
+        places = rng.sample(range(k), k)
         return demos.assign(
-            label=demos.label.values[at], label_name=demos.label_name.values[at]
+            label=demos.label.values[places],
+            label_name=demos.label_name.values[places],
         )
     return _foreign(task, seed)[:k] if setting == "foreign" else demos
 
@@ -359,7 +360,7 @@ def performance_prompts(
     Returns:
         one prompt an instance, the label is asked for
     """
-    at = (
+    shuffled = (
         list(range(k))
         if not order
         else random.Random(order).sample(range(k), k)
@@ -374,7 +375,7 @@ def performance_prompts(
     def text(r):
         return "\n".join(f"{name}: {r[c]}" for name, c in names.items())
 
-    asked = task.queries, task.demos.iloc[at]
+    asked = task.queries, task.demos.iloc[shuffled]
     q, d = (x.assign(whole=x["first"] + " " + x.second) for x in asked)
     labels = ", ".join(
         f"{l} ({n})" if str(n) != str(l) else str(l)

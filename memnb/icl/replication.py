@@ -68,14 +68,14 @@ def constant(demos) -> str:
 
 def passed(task: Task, said: list) -> list:
     "Verdicts of the rule, of an answer an instance; what fits another second piece as well, or repeats a first sentence, is not near"
-    out = []
+    verdicts = []
     for a, b, s in zip(task.queries["first"], task.queries.second, said):
         match = rule(b, s)
         taken = match == "near" and (
             _rival(s, b, task.rivals[a]) or task.pair and repeats(a, b, s)
         )
-        out.append("inexact" if taken else match)
-    return out
+        verdicts.append("inexact" if taken else match)
+    return verdicts
 
 
 @needs("generate")
@@ -105,18 +105,18 @@ def replicate(
     q = task.queries
     ps = replication_prompts(task, k, setting, mode or model.mode, seed)
     answers = model.generate(ps, max_tokens=max_tokens, stop=["\n"])
-    said = [completion(s) for s in answers]
+    given = [completion(s) for s in answers]
     demos = _controlled(task, k, setting, seed) if k else task.demos[:0]
     copies, same = (
         passed(task, x)
         for x in (copied(task, demos), [constant(demos)] * len(q))
     )
-    triples = list(zip(q["first"], q.second, said))
+    triples = list(zip(q["first"], q.second, given))
     where = dict(dataset=task.name, setting=setting, k=k)
-    own = dict(
-        idx=q.idx, label=q.label, first=q["first"], truth=q.second, said=said
+    columns = dict(
+        idx=q.idx, label=q.label, first=q["first"], truth=q.second, said=given
     )
-    out = pd.DataFrame(where | own).assign(
+    table = pd.DataFrame(where | columns).assign(
         other=[_rival(s, b, task.rivals[a]) for a, b, s in triples],
         repeats=[
             task.pair and rule(b, s) == "near" and repeats(a, b, s)
@@ -127,7 +127,7 @@ def replicate(
         copied=[v != "inexact" for v in copies],
         constant=[v != "inexact" for v in same],
     )
-    return out.assign(times=q.times) if "times" in q else out
+    return table.assign(times=q.times) if "times" in q else table
 
 # %% ../../nbs/icl/replication.ipynb #66648cef
 # columns of the long rows of the paper
@@ -181,11 +181,11 @@ def token_scores(model, task: Task, k: int):
         replication_prompts(task, k, "pairs", m.mode),
         [f" {b}" for b in q.second],
     )
-    known = [x for x in zip(q.idx, q.times, scores, task.telling) if x[-1]]
+    telling = [x for x in zip(q.idx, q.times, scores, task.telling) if x[-1]]
     rows = [
-        (k, i, t, at, x)
-        for i, t, row, _ in known
-        for at, x in enumerate(row, 1)
+        (k, i, t, position, x)
+        for i, t, row, _ in telling
+        for position, x in enumerate(row, 1)
     ]
     return pd.DataFrame(
         rows, columns=["k", "idx", "times", "position", "logprob"]
@@ -200,8 +200,8 @@ def token_rows(scores: pd.DataFrame, dataset: str, most: int = 5) -> Rows:
     rows = Rows(part="token", dataset=dataset, setting="pairs", unit="texts")
     first = scores[scores.position <= most]
     for (k, times, position), cell in first.groupby(["k", "times", "position"]):
-        at = rows.at(k=k, times=times, near=position)
-        at.mean("logprob", cell.logprob)
+        writer = rows.at(k=k, times=times, near=position)
+        writer.mean("logprob", cell.logprob)
     return rows
 
 # %% ../../nbs/icl/replication.ipynb #62883902

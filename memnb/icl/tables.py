@@ -67,13 +67,14 @@ def overall(
         columns=[*keys, *_COUNTS[part], _SHARE[part], "low", "high", "n"]
     )
     d["n"] = d.n.fillna(0).astype(int)
-    many = rows.groupby("model").dataset.nunique()
+    counts = rows.groupby("model").dataset.nunique()
     sets = [
-        f", {TITLES.get(s, s)}" * bool(many[m] > 1)
+        f", {TITLES.get(s, s)}" * bool(counts[m] > 1)
         for m, s in zip(d.model, d.dataset)
     ]
     names = [
-        NAMES.get(m) or plots.label(m) + more for m, more in zip(d.model, sets)
+        NAMES.get(m) or plots.label(m) + set_name
+        for m, set_name in zip(d.model, sets)
     ]
     d["name"] = pd.Series(names, d.index, dtype=object)
     return d.sort_values("k", kind="stable").reset_index(drop=True)
@@ -85,8 +86,8 @@ def whole(rows: pd.DataFrame) -> pd.DataFrame:
     Args:
         rows: long rows
     """
-    there = set(rows.model)
-    halves = [m for m in there if pair_of(m) in there]
+    models = set(rows.model)
+    halves = [m for m in models if pair_of(m) in models]
     return rows[~rows.model.isin(halves)]
 
 
@@ -98,10 +99,12 @@ def memorization_cells(rows: pd.DataFrame, **where) -> pd.DataFrame:
         **where: values of key columns
     """
     rows = whole(rows)
-    known = rows.model.str.startswith("planted:")
-    d = overall(rows[known], by_times=True, **where)
+    is_known = rows.model.str.startswith("planted:")
+    d = overall(rows[is_known], by_times=True, **where)
     d = d[d.times.isin([OFTEN, 0])]
-    rest = ~known & ~rows.model.str.startswith("copy:") & (rows.model != "gpt")
+    rest = (
+        ~is_known & ~rows.model.str.startswith("copy:") & (rows.model != "gpt")
+    )
     e = overall(rows[rest], **where)
     d["who"], e["who"] = d.times.map({OFTEN: "shown", 0: "never"}), "unknown"
     parts = [x for x in (d, e) if len(x)] or [d]
@@ -116,14 +119,14 @@ def tab_recall(rows: pd.DataFrame, setting: str = MAIN) -> pd.DataFrame:
         setting: of the prompt
     """
     d = memorization_cells(rows, setting=setting)
-    said = [
+    texts = [
         f"{e + c:.0f} of {n}" for e, c, n in zip(d.exact, d.near_exact, d.n)
     ]
-    d = d.assign(said=said, at=[f"k = {x:.0f}" for x in d.k])
-    who = d.who.map(
+    d = d.assign(said=texts, at=[f"k = {x:.0f}" for x in d.k])
+    groups = d.who.map(
         dict(shown="in training", never="controls", unknown="not known")
     )
-    d["items"] = d.name + ": " + who
+    d["items"] = d.name + ": " + groups
     t = d.pivot_table(
         index="items", columns="at", values="said", aggfunc="first", sort=False
     )
@@ -142,9 +145,11 @@ def accuracies(rows: pd.DataFrame, dataset: str, **where) -> pd.DataFrame:
         dataset: whose labels are asked for
         **where: values of key columns
     """
-    here = rows[rows.dataset == dataset]
-    how = "calibrated" if (here.part == "calibrated").any() else "generation"
-    d = overall(here, how, setting="", **where)
+    labels = rows[rows.dataset == dataset]
+    reading = (
+        "calibrated" if (labels.part == "calibrated").any() else "generation"
+    )
+    d = overall(labels, reading, setting="", **where)
     return d[(d.n > 0) & ~((d.distinct <= 1) | (d.constant >= _ONE))]
 
 
@@ -182,9 +187,9 @@ def printed_cell(r: float) -> str:
 
 def _beside(measured, reported, exact, where):
     "Paper's and our correlations, one line a setting"
-    out = {}
+    cells = {}
     for r in reported[reported["where"] == where].itertuples():
-        out.setdefault(f"paper: {r.dataset}", {})[r.setting] = printed_cell(
+        cells.setdefault(f"paper: {r.dataset}", {})[r.setting] = printed_cell(
             float(r.value)
         )
     m = memorization_cells(measured, setting=SETTINGS)
@@ -203,8 +208,8 @@ def _beside(measured, reported, exact, where):
                 if r != r
                 else f"{r:.2f} (p={p:.2g}, {len(both)} points)"
             )
-            out.setdefault(f"ours: {name}", {})[s] = cell
-    return pd.DataFrame(out).reindex(SETTINGS).fillna("").rename(SPELLED)
+            cells.setdefault(f"ours: {name}", {})[s] = cell
+    return pd.DataFrame(cells).reindex(SETTINGS).fillna("").rename(SPELLED)
 
 # %% ../../nbs/icl/tables.ipynb #76fe044c
 def tab2(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

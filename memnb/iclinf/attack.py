@@ -137,12 +137,12 @@ def known_mechanisms() -> dict:
     Returns:
         name -> (log P, log Q, epsilon promised)
     """
-    out = {}
+    mechanisms = {}
     for eps in (1.0, 3.0):
         coin = log_softmax([eps, 0.0])
-        out[f"randomised response, {eps:g}"] = coin, coin[::-1], eps
+        mechanisms[f"randomised response, {eps:g}"] = coin, coin[::-1], eps
     u = log_softmax(4.0 / 2 * np.linspace(0, 1, 8))
-    return out | {"exponential mechanism, 4": (u, u[::-1], 4.0)}
+    return mechanisms | {"exponential mechanism, 4": (u, u[::-1], 4.0)}
 
 
 def attacked(

@@ -131,9 +131,9 @@ def _log_means(z, logp, ts, by, less, columns=8192):
         return rooms[k][: len(z) * width].view(len(z), width)
 
     for a in range(0, z.shape[1], columns):
-        at = slice(a, a + columns)
-        w, new = p[at], partial(room, width=len(p[at]))
-        e = _shift(z[:, at], by / np.log(2), less[at], new(1)).exp2_()
+        piece = slice(a, a + columns)
+        w, new = p[piece], partial(room, width=len(p[piece]))
+        e = _shift(z[:, piece], by / np.log(2), less[piece], new(1)).exp2_()
         for up in (True, False):
             powers = {1: e if up else e.reciprocal_()}
             for k, i in sorted(
@@ -169,12 +169,16 @@ class Ensemble:
 
     def _scores(self, parts):
         "Scores of all batches, in the order of the prompts"
-        out = None
+        scores = None
         for (rows, *_), part in zip(self.batches, parts):
-            if out is None:
-                out = part.new_empty(self.size // self.copies, part.shape[1])
-            out[rows] = part
-        return out.repeat_interleave(self.copies, 0) if self.copies > 1 else out
+            if scores is None:
+                scores = part.new_empty(self.size // self.copies, part.shape[1])
+            scores[rows] = part
+        return (
+            scores.repeat_interleave(self.copies, 0)
+            if self.copies > 1
+            else scores
+        )
 
     def restart(self):
         "Forget the continuation; returns the scores of the first token, prompts x vocabulary"
@@ -253,9 +257,9 @@ def write(
         )
         ids.append(_drawn(logp, rng.random()))
         for k, (by, less) in parts.items():
-            found, k_1 = every_rdp(z, logp, alphas, by, less)
-            spent[k].append(found.max((0, 2)) if alphas else [])
-            each[k] = each[k] + found
+            divergences, k_1 = every_rdp(z, logp, alphas, by, less)
+            spent[k].append(divergences.max((0, 2)) if alphas else [])
+            each[k] = each[k] + divergences
             loss[k] = (
                 loss[k] + (by * (z[:, ids[-1]] - less[ids[-1]]) + k_1).numpy()
             )
@@ -274,9 +278,11 @@ def write(
 
 def _drawn(logw, u):
     "The token at the place `u`, from 0 to 1, of a distribution given by logarithms of weights; or several"
-    at = logw.softmax(0).cumsum(0).cpu().numpy()
-    found = np.minimum(np.searchsorted(at, u, side="right"), len(at) - 1)
-    return int(found) if np.ndim(u) == 0 else found
+    cumulative = logw.softmax(0).cumsum(0).cpu().numpy()
+    places = np.minimum(
+        np.searchsorted(cumulative, u, side="right"), len(cumulative) - 1
+    )
+    return int(places) if np.ndim(u) == 0 else places
 
 # %% ../../nbs/iclinf/auditing.ipynb #d757c8ab
 class Games:
@@ -326,15 +332,15 @@ def accounts(sums: dict, c: float, s: int, tau: float) -> Rows:
         spent = np.maximum(0, stats.mean_ci(sums[alpha]))
         floor = 2 * conversion(alpha, delta)
         empirical = floor + 2 * spent
-        at = rows.at(delta=delta)
-        texts = at.at(n=len(sums[alpha]), unit="texts")
+        writer = rows.at(delta=delta)
+        texts = writer.at(n=len(sums[alpha]), unit="texts")
         texts.value("empirical", *empirical)
         texts.value("ratio", *empirical / promised.eps)
         bound = STEPS * token_rdp(alpha, c, s, tau)
         texts.value("used", *spent / bound)
-        at.value("theory", promised.eps)
-        at.value("alpha", alpha)
-        at.value("floor", floor)
+        writer.value("theory", promised.eps)
+        writer.value("alpha", alpha)
+        writer.value("floor", floor)
     return rows
 
 # %% ../../nbs/iclinf/auditing.ipynb #6de983fe
@@ -413,13 +419,13 @@ def audit(
         DataFrame in the long form, with model
     """
     m = lm.load(model)
-    what, fixed = AUDITS[where]
-    if what != "s":
+    searched, fixed = AUDITS[where]
+    if searched != "s":
         fixed = fixed | dict(s=s)
     todo = []
     for target in targets:  # fails before any work
-        solved = fixed | {what: solve(target, what, **fixed)[0]}
-        size = max(2, round(solved["s"] * s / 50)) if what == "s" else s
+        solved = fixed | {searched: solve(target, searched, **fixed)[0]}
+        size = max(2, round(solved["s"] * s / 50)) if searched == "s" else s
         todo.append((target, solved, size))
     if isinstance(m, lm.Dry):
         # prompts are read once a size, and continued for each text
@@ -449,7 +455,7 @@ def audit(
             for norm in NORMS:
                 cell = rows.at(target=float(target), setting=norm, item=item)
                 text = leaked[0][0].text[:80]
-                cell.value(what, solved[what], text=text)
+                cell.value(searched, solved[searched], text=text)
                 _write_leaks(cell, norm, *leaked, c, size, tau)
         say(f"{where}: epsilon {target:g} is done")
     return rows.frame()

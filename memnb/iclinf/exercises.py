@@ -78,12 +78,12 @@ def _hidden(predicted, run):
     if len(predicted) < 2:
         raise ValueError("two losses")
     wrong = []
-    for which, guess in predicted.items():
-        losses = [run[k][which] for k in sorted(run)]
+    for left_out, guess in predicted.items():
+        losses = [run[k][left_out] for k in sorted(run)]
         trend = "rises" if losses[-1] > losses[0] else "falls"
         if guess != trend:
             numbers = " to ".join(f"{loss:.2f}" for loss in losses)
-            wrong.append(f"{which}: it {trend}, {numbers} nats")
+            wrong.append(f"{left_out}: it {trend}, {numbers} nats")
     return ", ".join(wrong)
 
 
@@ -158,11 +158,11 @@ def _example(text):
     tokens = len(lm.load("smollm2").encode(f" {text}"))
     if tokens < 3:
         return f"the line needs three tokens or more, it has {tokens}"
-    *others, own = leakage(text)
+    *others, leaked = leakage(text)
     return (
         ""
-        if own > 3 * max(others)
-        else f"yours {own:.2g}, the others up to {max(others):.2g}"
+        if leaked > 3 * max(others)
+        else f"yours {leaked:.2g}, the others up to {max(others):.2g}"
     )
 
 

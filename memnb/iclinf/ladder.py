@@ -61,19 +61,19 @@ def lessons(
     Returns:
         (pool, prompt with all answers)
     """
-    rng, out = random.Random(f"{seed} lessons"), []
-    known = {
+    rng, prompts = random.Random(f"{seed} lessons"), []
+    sources = {
         k: (pool(k, 1), [g for _, g in spare(k).groupby("label")])
         for k in datasets
     }
     for i in range(n):
-        p, by_label = known[datasets[i % len(datasets)]]
+        p, by_label = sources[datasets[i % len(datasets)]]
         rows = [
             g.iloc[[rng.randrange(len(g))]]
             for g in rng.choices(by_label, k=texts)
         ]
-        out.append((p, answered(p, rows)))
-    return out
+        prompts.append((p, answered(p, rows)))
+    return prompts
 
 
 def answered(p, rows):
@@ -88,14 +88,14 @@ def _answers(model, p, text):
     ends = [
         t.end() for t in re.finditer(f"^{re.escape(p.answer)}:", text, re.M)
     ]
-    at = [
+    places = [
         next(i for i, (_, b) in enumerate(x.offset_mapping) if b > e)
         for e in ends
     ]
     first = label_tokens(model, p.labels).first
-    if not {x.input_ids[i] for i in at} <= {*first}:
+    if not {x.input_ids[i] for i in places} <= {*first}:
         raise ValueError(f"answers of {p.name} do not begin as they are read")
-    return x.input_ids, at
+    return x.input_ids, places
 
 
 def tune(

@@ -88,13 +88,13 @@ def measure_parts(
             queries = max(s.n, s.shots_n)
             most = max(s.shots, *s.shots_all)
             draw(pool(dataset, queries, s.splits, seed), 0, most, seed)
-    how = dict(mode=s.mode, splits=s.splits, seed=seed)
+    options = dict(mode=s.mode, splits=s.splits, seed=seed)
     rows = Rows()
     if "influence" in s.parts:
         _write_influence(rows, m, s, seed)
     if "shots" in s.parts:
         dataset = s.datasets[0]
-        rows.add(by_shots(m, dataset, s.shots_n, s.shots_all, **how))
+        rows.add(by_shots(m, dataset, s.shots_n, s.shots_all, **options))
     if "audit" in s.parts:
         amount = s.source, s.subset, s.tokens, s.sequences, seed, s.games
         rows.add(audit(m, "Table 4", s.targets, *amount, control=True))
@@ -160,14 +160,14 @@ def right_and_guess(
         rows: long rows
         part: of them
     """
-    at = ["model", "dataset", "shots"]
+    keys = ["model", "dataset", "shots"]
     right = select(rows, part=part, quantity="accuracy")
     if part != "ladder":
         right = select(right, setting="label")
-    guess = select(rows, part=part, quantity="guess").drop_duplicates(at)
-    guess = guess.rename(columns=dict(value="guess"))[[*at, "guess"]]
-    d = right.drop_duplicates(at)[[*at, "value", "low", "high", "n"]].merge(
-        guess, on=at
+    guess = select(rows, part=part, quantity="guess").drop_duplicates(keys)
+    guess = guess.rename(columns=dict(value="guess"))[[*keys, "guess"]]
+    d = right.drop_duplicates(keys)[[*keys, "value", "low", "high", "n"]].merge(
+        guess, on=keys
     )
     return d.assign(chance=d.low <= d.guess)
 

@@ -78,16 +78,22 @@ def feature_names(
     shown = {prompting.plain_name(f) for s in others for f in s.names}
     rest = [f for f in missing if prompting.plain_name(f) not in shown]
     p, likely = names_prompt(t, others, mode), [", ".join(missing)]
-    said = answers(
+    answer = answers(
         model,
         mode,
         [p],
         likely,
         max_tokens=prompting.budget(*likely, model=model) + 20,
     )[0]
-    ok, read = prompting.read_names(said, rest), bool(said.strip())
+    ok, read = prompting.read_names(answer, rest), bool(answer.strip())
     return per_query(
-        "feature_names", t, rest, said, ok, [said] * len(rest), readable=read
+        "feature_names",
+        t,
+        rest,
+        answer,
+        ok,
+        [answer] * len(rest),
+        readable=read,
     )
 
 # %% ../../nbs/tabular/knowledge.ipynb #7cf21e2d
@@ -143,14 +149,14 @@ def sample(
         spell(r, t.names)
         for _, r in prompting.random_rows(t, 50, seed).iterrows()
     ]
-    how = dict(
+    settings = dict(
         temperature=temperature, seed=seed, stop=["\n"]
     )  # one line, whatever the mode
-    said = answers(model, mode, [p] * n, likely, 0, **how)
-    found = [parse(s, t.names) for s in said if not hasattr(s, "reason")]
-    out = pd.DataFrame(found, columns=t.names)
-    out.attrs["said"] = [*said]
-    return out
+    replies = answers(model, mode, [p] * n, likely, 0, **settings)
+    samples = [parse(s, t.names) for s in replies if not hasattr(s, "reason")]
+    drawn = pd.DataFrame(samples, columns=t.names)
+    drawn.attrs["said"] = [*replies]
+    return drawn
 
 # %% ../../nbs/tabular/knowledge.ipynb #70f818a4
 def valid_samples(drawn: pd.DataFrame) -> pd.DataFrame:
@@ -298,12 +304,12 @@ def feature_distribution(dataset: Dataset, drawn: pd.DataFrame) -> pd.DataFrame:
     """
     t, rows = load_table(dataset), []
     for f in t.names:
-        count, said = (
+        count, values = (
             one_spelling(t.df[f]).value_counts(),
             one_spelling(drawn[f]).dropna(),
         )
         modes = list(count.index[count == count.iloc[0]])
-        likely = said.mode().iloc[0] if len(said) else ""
+        likely = values.mode().iloc[0] if len(values) else ""
         if count.iloc[0] <= max(1, 0.01 * len(t)):
             continue
         rows.append((f, likely if likely in modes else modes[0], likely))
@@ -338,8 +344,8 @@ def matrices(dataset: Dataset, drawn: pd.DataFrame) -> tuple:
 
 
 def _alike(a, b):
-    at = np.triu_indices(len(a), 1)
-    a, b = a[at], b[at]
+    pairs = np.triu_indices(len(a), 1)
+    a, b = a[pairs], b[pairs]
     return float(np.corrcoef(a, b)[0, 1]) if b.std() > 0 else 0.0
 
 
@@ -445,21 +451,21 @@ def conditional_completion(
         ps = prompts(mode, SYSTEM["observation"], shots, asked, ", ", f"{f} =")
         likely = [spell(r, [f]) for _, r in rows.iterrows()]
         got = answers(model, mode, ps, likely, 12, stop=["\n"])
-        said, readable = zip(*(_begun_value(s, f, t) for s in got))
+        given, readable = zip(*(_begun_value(s, f, t) for s in got))
         heads = cells[t.names[:i]].fillna("").agg("\x1f".join, axis=1)
         column = cells[f].fillna("nan")
         valid = [set(column[heads == heads[j]]) for j in rows.index]
         marginal = column.value_counts(normalize=True)
-        spelled = one_spelling(pd.Series(said, dtype=object)).fillna("nan")
+        spelled = one_spelling(pd.Series(given, dtype=object)).fillna("nan")
         ok = [r and w in v for r, w, v in zip(readable, spelled, valid)]
-        more = dict(
+        columns = dict(
             feature=f,
             base=[marginal[list(v)].sum() for v in valid],
             readable=readable,
         )
-        more["item"] = [f"row {j}" for j in rows.index]
-        about = "conditional_completion", t, rows[f].values, said, ok, got
-        parts.append(per_query(*about, **more))
+        columns["item"] = [f"row {j}" for j in rows.index]
+        about = "conditional_completion", t, rows[f].values, given, ok, got
+        parts.append(per_query(*about, **columns))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -533,12 +539,12 @@ def conditioning(
 # %% ../../nbs/tabular/knowledge.ipynb #26852d8f
 def _cell_codes(real, drawn) -> tuple:
     "Cells as integers, the same number for the same value; -1 for a value that the data does not have: two int arrays, row x feature"
-    out = []
+    codes = []
     for f in real:
         a, b = one_spelling(real[f]), one_spelling(drawn[f]).fillna("\0")
-        known = pd.Index(a.unique())
-        out.append((known.get_indexer(a), known.get_indexer(b)))
-    return tuple(np.stack(x, 1) for x in zip(*out))
+        values = pd.Index(a.unique())
+        codes.append((values.get_indexer(a), values.get_indexer(b)))
+    return tuple(np.stack(x, 1) for x in zip(*codes))
 
 
 def ngram(
@@ -571,8 +577,8 @@ def neighbours(dataset: Dataset, most: int = 500, seed: int = 0) -> np.ndarray:
         seed: of every random choice
     """
     t = load_table(dataset)
-    own = np.random.default_rng(seed).permutation(len(t))[:most]
-    return ngram(t.df, t.df.iloc[own], own)
+    chosen = np.random.default_rng(seed).permutation(len(t))[:most]
+    return ngram(t.df, t.df.iloc[chosen], chosen)
 
 
 def copies(
@@ -609,8 +615,8 @@ def copies(
         write_mean(cell, "mean", matches)
         cell.value("features", features)
     # values that the data do not have are codes below zero
-    known = _cell_codes(table.df, drawn)[1] >= 0
+    is_value = _cell_codes(table.df, drawn)[1] >= 0
     given = drawn.notna().values
     cells = rows.at(part="copied_feature_values", unit="cells")
-    write_share(cells, "rate", int((known & given).sum()), int(given.sum()))
+    write_share(cells, "rate", int((is_value & given).sum()), int(given.sum()))
     return rows

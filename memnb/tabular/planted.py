@@ -40,22 +40,22 @@ def planted_blocks(name: str = "tables") -> list:
     Args:
         name: planted model whose rows are asked for
     """
-    out = []
+    blocks = []
     for (source, times), g in plant.truth(name).groupby(
         ["source", "times"], sort=False
     ):
-        t, at = data.load(source), [int(i.split()[-1]) for i in g["item"]]
+        t, numbers = data.load(source), [int(i.split()[-1]) for i in g["item"]]
         part = replace(
             t,
-            rows=[t.rows[i] for i in at],
-            df=t.df.iloc[at].reset_index(drop=True),
+            rows=[t.rows[i] for i in numbers],
+            df=t.df.iloc[numbers].reset_index(drop=True),
         )
         if part.rows != g.text.tolist():
             raise ValueError(
                 f"{source} is not the file that planted:{name} saw"
             )
-        out.append((times, part))
-    return out
+        blocks.append((times, part))
+    return blocks
 
 # %% ../../nbs/tabular/planted.ipynb #124e9bbb
 @needs("generate")
@@ -93,20 +93,20 @@ def known_rows(
         r = row_completion(m, t, n, z["rows"], z["shots"], **ask)
         splits = tuple(range(2, 2 + min(n, 8)))
         h = header(m, t, splits, z["chars"], z["sets"], **ask)
-        own = [h.assign(row=[t.rows[s - 2] for s in splits])]
-        own += [
+        answers = [h.assign(row=[t.rows[s - 2] for s in splits])]
+        answers += [
             d.assign(row=r.truth)
             for d in (r, first_token(data.load(t.name), r))
         ]
         if t.unique and mode == "chat":
-            own.append(
+            answers.append(
                 feature_completion(m, t, n, z["feature_shots"], **ask).assign(
                     row=""
                 )
             )
         parts += [
             d.assign(times=times)[[bool(times) or x not in seen for x in d.row]]
-            for d in own
+            for d in answers
         ]
     keep = ["dataset", "part", "times", "truth", "said", "ok", "refused"]
     return pd.concat(parts, ignore_index=True)[keep]
@@ -149,16 +149,16 @@ def known_completions(
         seed: of every random choice
     """
     asked = lm.load(model, mode=mode)
-    known = plant.truth(name)
-    known = known[known.times.isin(doses)]
+    truth = plant.truth(name)
+    truth = truth[truth.times.isin(doses)]
     rows = Rows()
-    for (source, times), block in known.groupby(["source", "times"]):
+    for (source, times), block in truth.groupby(["source", "times"]):
         # an item is the name of its file and the number of its row
         numbers = [int(item.split()[-1]) for item in block["item"]]
-        found = conditional_completion(
+        completions = conditional_completion(
             asked, source, n, sets=sets, seed=seed, mode=mode, rows=numbers
         )
-        rows.add(completion_rates(found, "known_completion", times=times))
+        rows.add(completion_rates(completions, "known_completion", times=times))
     return rows
 
 # %% ../../nbs/tabular/planted.ipynb #576d3f61
@@ -257,12 +257,10 @@ def labels_by_dose(
         n: rows of each number of repetitions; default: all
         seed: of every random choice
     """
-    m, known, parts = lm.load(model, mode="completion"), plant.truth(name), []
-    known = known[
-        (known.times > 0) | ~known.text.isin(known.text[known.times > 0])
-    ]
-    for source, g in known.groupby("source", sort=False):
-        t, hidden = data.load(source), set(known.text)
+    m, rows, parts = lm.load(model, mode="completion"), plant.truth(name), []
+    rows = rows[(rows.times > 0) | ~rows.text.isin(rows.text[rows.times > 0])]
+    for source, g in rows.groupby("source", sort=False):
+        t, hidden = data.load(source), set(rows.text)
         last = t.target == t.names[-1]
         shown = (
             _label_contexts(t, hidden, context, contexts, seed) if last else []
@@ -277,11 +275,11 @@ def labels_by_dose(
         answers = m.generate(
             ps, max_tokens=budget(*t.df[t.target].unique()), stop=["\n"]
         )
-        said = [s.strip() for s in answers]
-        ok = [a == b for a, b in zip(truth, said)]
+        given = [s.strip() for s in answers]
+        ok = [a == b for a, b in zip(truth, given)]
         about = {c: [*g[c]] * len(shown) for c in ("item", "times")}
         parts.append(
-            per_query("exposure", t, truth, said, ok, answers, **about)
+            per_query("exposure", t, truth, given, ok, answers, **about)
         )
     if not parts:
         why = "has no table whose last column is a label, with rows of each label that were never shown"
@@ -293,8 +291,8 @@ def _row_by_row(own: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
     "Scores of each row in a fine-tuned model and in its base, a row each, and what it gains"
     by = ["dataset", "times", "item", "truth"]
     scores = {}
-    for which, result in dict(planted=own, base=base).items():
-        scores[which] = answered(result).groupby(by, sort=False).ok.mean()
+    for name, result in dict(planted=own, base=base).items():
+        scores[name] = answered(result).groupby(by, sort=False).ok.mean()
     both = pd.DataFrame(scores).dropna().reset_index()
     return both.assign(
         gain=both.planted - both.base, stratum=both.dataset + " " + both.truth
@@ -310,8 +308,8 @@ def _priced(both: pd.DataFrame, gain_of) -> Rows:
     blocks = everywhere.groupby(["dataset", "times"], sort=False)
     for (dataset, times), block in blocks:
         cell = rows.at(dataset=dataset, times=times)
-        for which in ("planted", "base"):
-            write_mean(cell.at(item=which), "rate", block[which])
+        for name in ("planted", "base"):
+            write_mean(cell.at(item=name), "rate", block[name])
         if times and has_controls:
             write_value(cell.at(item="paired"), "more", *gain_of(block))
     return rows
@@ -354,12 +352,12 @@ def halves_rates(first: tuple, second: tuple) -> Rows:
 
     def gain_of(block):
         # what one model says anyway more often falls out between the halves
-        known = block.dropna(subset="other")
-        is_first = known.half == 0
-        gain = (known.planted - known.other).where(
-            is_first, known.other - known.planted
+        rows = block.dropna(subset="other")
+        is_first = rows.half == 0
+        gain = (rows.planted - rows.other).where(
+            is_first, rows.other - rows.planted
         )
-        value, low, high, n = stratified_ci(gain, is_first, known.stratum)
+        value, low, high, n = stratified_ci(gain, is_first, rows.stratum)
         # the difference of the halves is twice the gain
         return Stratified(value * 0.5, low * 0.5, high * 0.5, n)
 

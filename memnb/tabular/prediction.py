@@ -77,9 +77,9 @@ def predict(
         [f for f in t.names if f != t.target],
         t.df.sample(frac=1, random_state=seed),
     )
-    if (kinds := t.df[t.target].nunique()) > 50:
+    if (classes := t.df[t.target].nunique()) > 50:
         raise ValueError(
-            f"{t.name}: the label {t.target!r} has {kinds} values; a class label has at most "
+            f"{t.name}: the label {t.target!r} has {classes} values; a class label has at most "
             "50. Name another one with target=, or group its values"
         )
     if len(rows) <= shots:
@@ -99,10 +99,10 @@ def predict(
         mode, task_prompt(t), solved, [ask(r) for _, r in test.iterrows()], " "
     )
     got = answers(model, mode, ps, labels, 12)
-    said, readable = zip(*(prompting.read_class(s, labels) for s in got))
-    ok = [a == b for a, b in zip(true, said)]
+    given, readable = zip(*(prompting.read_class(s, labels) for s in got))
+    ok = [a == b for a, b in zip(true, given)]
     return per_query(
-        "accuracy", t, true.values, said, ok, got, readable=readable
+        "accuracy", t, true.values, given, ok, got, readable=readable
     )
 
 
@@ -146,10 +146,10 @@ def encoded(df: pd.DataFrame, most: int = 20) -> pd.DataFrame:
         lambda s: s.where(s.isin(s.value_counts().index[:most]), "other")
     ).astype(str)
     hot = [pd.get_dummies(cat, dtype=float)] if len(cat.columns) else []
-    out = pd.concat([num.fillna(num.median()).fillna(0), *hot], axis=1)
-    return out.set_axis([str(i) for i in range(out.shape[1])], axis=1).astype(
-        float
-    )
+    features = pd.concat([num.fillna(num.median()).fillna(0), *hot], axis=1)
+    return features.set_axis(
+        [str(i) for i in range(features.shape[1])], axis=1
+    ).astype(float)
 
 
 def learners(seed: int) -> dict:

@@ -305,10 +305,10 @@ def parse(text: str, names: list) -> dict:
     alt = "|".join(re.escape(f) for f in sorted(names, key=len, reverse=True))
     marks = list(re.finditer(rf"(?:^\s*|,\s*|\n\s*)({alt}) = ", text))
     ends = [m.start() for m in marks[1:]] + [len(text)]
-    found = {}
+    values = {}
     for m, end in zip(marks, ends):
-        found.setdefault(m[1], text[m.end() : end].split("\n")[0].strip(" ,"))
-    return found
+        values.setdefault(m[1], text[m.end() : end].split("\n")[0].strip(" ,"))
+    return values
 
 # %% ../../nbs/tabular/prompting.ipynb #65ad2c33
 def random_rows(t: Table, n: int, seed: int) -> pd.DataFrame:
@@ -474,15 +474,15 @@ def read_value(
         for f in sorted(names, key=len, reverse=True)
         if f != feature
     )
-    said = re.search(
+    named = re.search(
         rf'(?<!\w)["\'`*]*{re.escape(feature)}["\'`*]*\s*(?:=|:|\bis\b)\s*(.*)',
         text,
     )
-    if said:
+    if named:
         value = (
-            re.split(rf',\s*["\'`]?(?:{other})["\'`]?\s*[=:]', said[1])[0]
+            re.split(rf',\s*["\'`]?(?:{other})["\'`]?\s*[=:]', named[1])[0]
             if other
-            else said[1]
+            else named[1]
         )
     else:
         lines = [l for l in text.split("\n") if l and not l.endswith(":")]

@@ -49,8 +49,8 @@ def _by_lines(test, r):
             else "?"
         )
     if test == "header":
-        more = r.lines - max(r.get("line_guess", 0), r.get("twin_lines", 0))
-        return "✓" if more >= 2 and new else "✗" if r.lines < 1 else "?"
+        beyond = r.lines - max(r.get("line_guess", 0), r.get("twin_lines", 0))
+        return "✓" if beyond >= 2 and new else "✗" if r.lines < 1 else "?"
     if max(guess, r.get("baseline", 0)) >= 0.9:
         return "-"
     if test == "first_token":
@@ -169,28 +169,28 @@ def _evidence(r) -> str:
         return "no usable samples"
     if r["part"] == "conditional_distribution":
         return f"r = {r.correlation:.2f} ({r.low:.2f} to {r.high:.2f})"
-    out = f"{r.rate * r.n:.0f} of {r.n:.0f}"
+    text = f"{r.rate * r.n:.0f} of {r.n:.0f}"
     if r["part"] == "header":
-        out = f"{r.lines:.0f} lines in the best split"
+        text = f"{r.lines:.0f} lines in the best split"
     words = dict(
         baseline="guess {:.2f}", guess="guess {:.2f}", line_guess="guess {:.0f}"
     )
     words |= dict(twin="control {:.2f}", twin_lines="control {:.0f}")
     words |= dict(unreadable="{:.0f} unreadable")
     return ", ".join(
-        [out, *(w.format(r[key]) for key, w in words.items() if r.get(key))]
+        [text, *(w.format(r[key]) for key, w in words.items() if r.get(key))]
     )
 
 # %% ../../nbs/tabular/rules.ipynb #84940f2a
 def _judgements(rows):
     "Table 1 as a DataFrame, a row for each data set and test: dataset, test, sign, evidence, n, unit, reason of a ?"
-    known, out = recalls(rows), []
+    proved, lines = recalls(rows), []
     for test in TESTS:
         main = "correlation" if test == "conditional_distribution" else "rate"
         for _, row in results.wide(rows, main, part=test).iterrows():
-            r, s = row.dropna(), sign(row, known)
-            why = _open_reason(r, known) if s == "?" else ""
-            out.append(
+            r, s = row.dropna(), sign(row, proved)
+            why = _open_reason(r, proved) if s == "?" else ""
+            lines.append(
                 dict(
                     dataset=r.dataset,
                     test=test,
@@ -200,7 +200,7 @@ def _judgements(rows):
                 )
             )
     return pd.DataFrame(
-        out, columns=["dataset", "test", "sign", "evidence", "reason"]
+        lines, columns=["dataset", "test", "sign", "evidence", "reason"]
     )
 
 
@@ -220,13 +220,13 @@ def by_test(rows: pd.DataFrame) -> pd.DataFrame:
     Args:
         rows: long rows
     """
-    d, known = (
+    d, proved = (
         _judgements(rows).drop_duplicates("test").set_index("test"),
         recalls(rows),
     )
     d = d.reindex(TESTS).fillna(dict(sign="-", evidence="not asked", reason=""))
     d["recall"] = [
-        "{} of {}".format(*known[t]) if t in known else "" for t in TESTS
+        "{} of {}".format(*proved[t]) if t in proved else "" for t in TESTS
     ]
     return d.rename_axis("test").reset_index()[
         ["test", "sign", "evidence", "recall", "reason"]
@@ -245,13 +245,15 @@ def printed_signs(rep: pd.DataFrame) -> pd.DataFrame:
     ].reset_index()
 
     def rule(r):
-        own = dict(part=r.what, rate=r.k / r.n) | proportion(int(r.k), int(r.n))
-        own |= (
+        result = dict(part=r.what, rate=r.k / r.n) | proportion(
+            int(r.k), int(r.n)
+        )
+        result |= (
             dict(baseline=float(base[r.dataset]))
             if r.what == "first_token"
             else {}
         )
-        return sign(pd.Series(own))
+        return sign(pd.Series(result))
 
     counts["rule"] = [*map(rule, counts.itertuples())]
     return counts[["dataset", "model", "what", "k", "n", "rule"]]
