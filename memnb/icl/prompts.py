@@ -225,21 +225,21 @@ def task(
     ):  # members are demonstrations, their controls those of another setting
         rest, never = rest[rest.times > 0], rest[rest.times == 0]
         twins = drawn(never, len(never) if len(further) else min(k, len(never)))
-    labelled_texts, every = k, k
+    n_own, every = k, k
     if len(
         further
     ):  # drawn whole, so that they are the same whatever the largest k
-        labelled_texts, every = len(rest), max(k, 200)
+        n_own, every = len(rest), max(k, 200)
     if len(rest) + len(further) < k:
         raise ValueError(
             f"{name} has {len(rest) + len(further)} instances left for {k} demonstrations beside "
             f"{len(q)} instances: ask for fewer"
         )
-    demos = drawn(rest, labelled_texts) if k else rest[:0]
+    demos = drawn(rest, n_own) if k else rest[:0]
     if (
-        k and every > labelled_texts
+        k and every > n_own
     ):  # behind the members, further texts that are in nobody's memory
-        added = drawn(further, every - labelled_texts)
+        added = drawn(further, every - n_own)
         demos, twins = pd.concat([demos, added]), pd.concat([twins, added])
     names = sorted(d.label_name.unique(), key=str)
     shown = demos.label_name.value_counts().reindex(names, fill_value=0)
