@@ -545,9 +545,8 @@ def _speed():
     gpu = torch.cuda.is_available()
     threads = torch.get_num_threads()
     took = []
-    clock = (
-        time.perf_counter if gpu else time.thread_time
-    )  # what others do does not count
+    # what others do does not count
+    clock = time.perf_counter if gpu else time.thread_time
     a = torch.ones(1024, 1024, device="cuda" if gpu else "cpu")
     torch.set_num_threads(
         1

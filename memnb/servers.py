@@ -22,11 +22,12 @@ import threading
 import time
 import unicodedata
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from itertools import count
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from fastcore.basics import patch
@@ -163,7 +164,7 @@ def _seconds(value: str) -> float:
     return max((x for x in numbers if math.isfinite(x) and x > 0), default=0.0)
 
 # %% ../nbs/rooms/servers.ipynb #479fe250
-def _told(headers, text: str) -> float:
+def _told(headers: Mapping, text: str) -> float:
     "Seconds that a server wants to be left alone, by its headers or its words; 0 where it does not say"
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         if pause := _seconds(headers.get(name) or ""):
@@ -183,7 +184,7 @@ def _told(headers, text: str) -> float:
     )
 
 # %% ../nbs/rooms/servers.ipynb #72b2775b
-def _error_inside(data, text: str) -> dict | None:
+def _error_inside(data: Any, text: str) -> dict | None:
     "The error in a reply that says success, with its message; None for an answer"
     reply = data if isinstance(data, dict) else {}
     choices = reply.get("choices")
@@ -206,7 +207,7 @@ def _error_inside(data, text: str) -> dict | None:
     )
 
 # %% ../nbs/rooms/servers.ipynb #e908f517
-def _sorted(reply):
+def _sorted(reply: Any) -> Any:
     "A reply with the status and the headers by which openai's client knows what to do"
     if reply.request.method == "GET":
         return reply
@@ -230,9 +231,8 @@ def _sorted(reply):
             else 502
         )
     headers = {}
-    pause = (
-        _told(reply.headers, text) if code in (429, 503) else 0
-    )  # others are faults, not waits
+    # others are faults, not waits
+    pause = _told(reply.headers, text) if code in (429, 503) else 0
     if not pause and code == 503 and re.search(r"(?i)load|start|warm", text):
         pause = LOADING
     if pause:
@@ -248,7 +248,7 @@ def _sorted(reply):
 MOST_BYTES = 10_000_000  # of a reply, unpacked; a whole window of a million tokens has about four
 
 
-async def _whole(reply):
+async def _whole(reply: Any) -> Any:
     "A reply read to its end and unpacked; in place of one that is too large an error that is not repeated"
     body = bytearray()
     async for part in reply.aiter_bytes():
@@ -274,7 +274,7 @@ async def _whole(reply):
     )
 
 
-def _timed_out(request, seconds: float):
+def _timed_out(request: Any, seconds: float) -> Exception:
     "The time-out of the HTTP library that made a request; the client of openai repeats after it"
     # whichever client the openai package brought, it is loaded by now
     library = sys.modules[type(request).__module__.split(".")[0]]
@@ -297,7 +297,7 @@ def _gated():
             self.since = 0.0
             self.turn = asyncio.Condition()
 
-        async def send(self, request, **settings):
+        async def send(self, request: Any, **settings) -> Any:
             async with self.turn:
                 await self.turn.wait_for(lambda: self.now < int(self.limit))
                 self.now += 1
@@ -323,7 +323,7 @@ def _gated():
                     self.now -= 1
                     self.turn.notify_all()
 
-        def adapt(self, code, start):
+        def adapt(self, code: int, start: float) -> None:
             "Fewer at a time after a 429 or a time-out, once for all in flight together; more after an answer"
             if code in (408, 429) and start >= self.since:
                 self.since = time.monotonic()
@@ -377,7 +377,7 @@ def declines(text: str) -> bool:
     )
 
 # %% ../nbs/rooms/servers.ipynb #3eda35a6
-def _content(content) -> tuple[str | None, bool]:
+def _content(content: Any) -> tuple[str | None, bool]:
     "Text of a message, which may come in parts, and whether one of them is a thought"
     if content is None or isinstance(content, str):
         return content, False
@@ -420,9 +420,8 @@ def _said(reply: dict, chat: bool, closes: bool) -> Reply:
         return Reply(Refused(_plain(refusal or end)[:200]), thought, False)
     if text is None and not thought and not cut:
         raise Broken(f"the reply has no text and ended with {end!r}")
-    text = (
-        (text or "").encode("utf-8", "ignore").decode()
-    )  # without half a character
+    # without half a character
+    text = (text or "").encode("utf-8", "ignore").decode()
     if closed := re.match(_CLOSED, text):
         thought = "whole" if re.match(_OPEN, text) else "end"
         text = text[closed.end() :]
@@ -727,12 +726,12 @@ def _lost_for_good(err: Exception) -> str:
     return "too long" if _of_prompt(err) else ""
 
 # %% ../nbs/rooms/servers.ipynb #7ab2b828
-def _named(text: str, fields) -> list:
+def _named(text: str, fields: Iterable[str]) -> list:
     "Those of some fields that a text names"
     return [f for f in fields if re.search(rf"(?<![a-z_]){f}(?![a-z_])", text)]
 
 
-def _unknown(err: Exception, fields) -> str | None:
+def _unknown(err: Exception, fields: Iterable[str]) -> str | None:
     "Which of the `fields` of a request the server does not take, by its error; None for another error"
     text = _error_text(err)
     param = getattr(err, "param", None)
@@ -792,9 +791,8 @@ class Lengths:
     "Tokens that a server says it read, by the letters of prompts"
 
     def __init__(self):
-        self.ratio = (
-            math.inf
-        )  # fewest tokens a letter of prompts that were surely read whole
+        # fewest tokens a letter of prompts that were surely read whole
+        self.ratio = math.inf
         self.read_whole = 0  # letters of the longest of them
         self.tokens = {}  # number of tokens -> letters of the longest prompt with it
 
@@ -817,6 +815,7 @@ class Lengths:
 
 # %% ../nbs/rooms/servers.ipynb #08c880f3
 WHO = "The old lighthouse keeper"  # a prompt that every model goes on with in its own way
+# say what weights these are
 _LISTED = (
     "root",
     "n_params",
@@ -825,7 +824,7 @@ _LISTED = (
     "n_embd",
     "revision",
     "digest",
-)  # say what weights these are
+)
 
 
 class Answering(NamedTuple):
@@ -843,7 +842,7 @@ class Answering(NamedTuple):
         )
 
 
-def _listed_of(reply, model: str) -> dict:
+def _listed_of(reply: Any, model: str) -> dict:
     "What the list of models says of the weights of one of them"
     data = reply.get("data") if isinstance(reply, dict) else None
     if not isinstance(data, list):
@@ -874,7 +873,7 @@ class _Swapped(Exception):
 
 
 @lru_cache(None)
-def _loop(pid):
+def _loop(pid: int):
     "The event loop of this process"
     loop = asyncio.new_event_loop()
     threading.Thread(
@@ -883,7 +882,7 @@ def _loop(pid):
     return loop
 
 
-def _kind(job) -> Literal["logprobs", "chat", "completions"]:
+def _kind(job: tuple[dict, Any]) -> Literal["logprobs", "chat", "completions"]:
     "What a job, a pair of settings and prompt, asks of a server"
     settings, prompt = job
     if settings["request"] == "logprobs":
@@ -924,12 +923,11 @@ class OpenAI(LM):
         self.limits = _LIMITS if self.official else _LIMITS[::-1]
         self.learned()
 
-    def learned(self):
+    def learned(self) -> None:
         "What is learned of the server as it answers, and nothing yet"
         self.known = set()  # kinds of requests that were answered before
-        self.not_taken = (
-            set()
-        )  # fields that the server does not take, and 'system', 'blank stop'
+        # fields that the server does not take, and 'system', 'blank stop'
+        self.not_taken = set()
         self.neutral = (
             {}
             if self.official
@@ -957,7 +955,7 @@ class OpenAI(LM):
         self.kinds = {}
         self.signs = {}
 
-    def _answer(self, todo):
+    def _answer(self, todo: list):
         yield from self._answers_of(todo)
 
     def hint(self, request: str) -> str:
@@ -984,7 +982,7 @@ def _key_of_user(azure: bool, name: str) -> str:
 
 
 @patch(as_prop=True)
-def client(self: OpenAI):
+def client(self: OpenAI) -> Any:
     "The client of the openai library"
     made = self.__dict__.get("_client")
     return made or self.__dict__.setdefault("_client", self._new_client())
@@ -1086,7 +1084,7 @@ def key_settings(self: OpenAI, settings: dict) -> dict:
 
 
 @patch
-def _requests(self: OpenAI, prompts, settings, reuse):
+def _requests(self: OpenAI, prompts: list, settings: dict, reuse: bool):
     "As for all models; where the server takes no temperature, the keys say so"
     usual = LM._requests(self, prompts, settings, reuse)
     if (
@@ -1104,7 +1102,7 @@ def _requests(self: OpenAI, prompts, settings, reuse):
 
 # %% ../nbs/rooms/servers.ipynb #54cce960
 @patch
-def _ask(self: OpenAI, prompts, settings, reuse=True):
+def _ask(self: OpenAI, prompts: list, settings: dict, reuse: bool = True):
     "As for all models; what was refused, declined in words, cut or not read is counted and said"
     for _ in range(
         6
@@ -1142,7 +1140,7 @@ _MANY_ALIKE = 8  # samples: of a prompt whose likeliest answer has half of the p
 
 
 @patch
-def _judged(self: OpenAI, prompts, answers):
+def _judged(self: OpenAI, prompts: list, answers: list):
     "Answers without signs of a chat format, those that decline as `Refused`; all of it counted and said"
     judged = []
     cut = Counter()
@@ -1170,7 +1168,7 @@ def _judged(self: OpenAI, prompts, answers):
     return judged
 
 
-def _kind_of_answer(prompt, answer) -> tuple[str, str, str]:
+def _kind_of_answer(prompt: Any, answer: Any) -> tuple[str, str, str]:
     "Whether an answer was read, declined, refused or unread; the answer as it counts; the sign that was cut off"
     if isinstance(answer, Unread):
         return "unread", answer, ""
@@ -1183,7 +1181,7 @@ def _kind_of_answer(prompt, answer) -> tuple[str, str, str]:
 
 # %% ../nbs/rooms/servers.ipynb #fe550068
 @patch
-def _compare_samples(self: OpenAI, prompts, answers):
+def _compare_samples(self: OpenAI, prompts: list, answers: list) -> None:
     "Say so where many samples of each prompt are all alike: then the server may not sample at all"
     by_prompt = {}
     for prompt, answer in zip(prompts, answers):
@@ -1333,9 +1331,8 @@ async def _answering(self: OpenAI) -> Answering | None:
     with suppress(Broken):
         read = read_reply(reply, chat)
         answer = None if isinstance(read.text, Refused) else str(read.text)
-        answer = (
-            answer if "temperature" in fields else None
-        )  # a sample tells nothing
+        # a sample tells nothing
+        answer = answer if "temperature" in fields else None
     return Answering(_served_name(reply, self.model), listed, answer)
 
 
@@ -1345,7 +1342,7 @@ def _served_name(reply: dict, model: str) -> str:
 
 # %% ../nbs/rooms/servers.ipynb #440735fe
 @patch
-def _fields(self: OpenAI, job, room: int) -> dict:
+def _fields(self: OpenAI, job: tuple[dict, Any], room: int) -> dict:
     "The fields of a request that say what is wanted; room: tokens more for a thought"
     settings, prompt = job
     chat = not isinstance(prompt, str)
@@ -1509,7 +1506,9 @@ async def _check_raw(self: OpenAI):
 
 # %% ../nbs/rooms/servers.ipynb #a6db771f
 @patch
-def _wiser(self: OpenAI, err: Exception, fields: dict, job) -> bool:
+def _wiser(
+    self: OpenAI, err: Exception, fields: dict, job: tuple[dict, Any]
+) -> bool:
     "Whether an error has taught how to ask, so that the same may be asked again; raises `_Again` where keys change"
     text = _error_text(err)
     if err.status_code in (400, 422, 500) and self._without_neutral(
@@ -1559,7 +1558,7 @@ def _without_neutral(self: OpenAI, text: str, fields: dict) -> bool:
 
 # %% ../nbs/rooms/servers.ipynb #98466850
 @patch
-async def _attempt(self: OpenAI, job):
+async def _attempt(self: OpenAI, job: tuple[dict, Any]):
     "The answer to a job; asked anew at once when something was learned on the way"
     settings, prompt = job
     kind = _kind(job)
@@ -1579,7 +1578,7 @@ async def _attempt(self: OpenAI, job):
 
 
 @patch
-async def _reply_to(self: OpenAI, job, room: int) -> Reply:
+async def _reply_to(self: OpenAI, job: tuple[dict, Any], room: int) -> Reply:
     "What the server says to a job, once it is known how to ask"
     import openai
 
@@ -1598,7 +1597,7 @@ async def _reply_to(self: OpenAI, job, room: int) -> Reply:
 
 
 @patch
-async def _continuation(self: OpenAI, job) -> str:
+async def _continuation(self: OpenAI, job: tuple[dict, Any]) -> str:
     "The text behind a prompt of the completions endpoint"
     reply = await self._reply_to(job, 0)
     self.closes = self.closes or reply.thought == "end"
@@ -1606,7 +1605,7 @@ async def _continuation(self: OpenAI, job) -> str:
 
 # %% ../nbs/rooms/servers.ipynb #7be7704b
 @patch
-async def _chat_answer(self: OpenAI, job) -> str:
+async def _chat_answer(self: OpenAI, job: tuple[dict, Any]) -> str:
     "The answer of a chat model, with room for a thought where it thinks"
     reply = await self._reply_to(job, self.more)
     room = self.more
@@ -1726,7 +1725,7 @@ async def _logprobs(self: OpenAI, prefix: str, tail: str) -> list:
 class Batch:
     "What has come of the jobs of one call"
 
-    def __init__(self, todo: list, put):
+    def __init__(self, todo: list, put: Callable):
         "put: takes (place, answer or error)"
         self.todo = todo
         self.put = put
@@ -1735,7 +1734,7 @@ class Batch:
         self.row = 0  # failures in a row that are not about one prompt
         self.refused = {}  # place -> what may be a refusal of this prompt, until another is answered
 
-    def take(self, place: int, answer, answered: bool):
+    def take(self, place: int, answer: Any, answered: bool) -> None:
         "Put an answer, and with the first one what was refused before"
         self.over.append(answer)
         self.put((place, answer))
@@ -1780,7 +1779,7 @@ async def _ask_one(self: OpenAI, batch: Batch, place: int):
 
 # %% ../nbs/rooms/servers.ipynb #b8cff6b0
 @patch
-async def _work(self: OpenAI, todo: list, put):
+async def _work(self: OpenAI, todo: list, put: Callable) -> None:
     "Put (place, answer or error) for each job; raises what ends the run before all are done"
     batch = Batch(todo, put)
     places = iter(range(len(todo)))
@@ -1797,7 +1796,7 @@ async def _work(self: OpenAI, todo: list, put):
         if not any(map(_lost_for_good, batch.over)):
             raise self._refuses(last)
 
-    async def worker():
+    async def worker() -> None:
         for place in places:
             await self._ask_one(batch, place)
 

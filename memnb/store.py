@@ -129,10 +129,11 @@ _INSERT = f"INSERT OR REPLACE INTO answers ({_NAMES}) VALUES (?,?,?,?,?,?,?)"
 _PUT = f"""INSERT INTO answers ({_NAMES}) VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
     answer=excluded.answer, sha=excluded.sha, "when"=excluded."when"
     WHERE coalesce(answers."when", '') < ? OR answers."when" > ?"""
+# moments before and after all others: whatever is there stays
 _KEEP = (
     "",
     "~",
-)  # moments before and after all others: whatever is there stays
+)
 
 
 def _connect(
@@ -412,9 +413,8 @@ def _prepare(self: Store):
     db.executescript(_SCHEMA)
 
 
-_TOLD = (
-    set()
-)  # files of which this process has said that they lie on a network folder
+# files of which this process has said that they lie on a network folder
+_TOLD = set()
 
 # %% ../nbs/rooms/store.ipynb #60b4e159
 @patch
