@@ -11,7 +11,7 @@ from test_repo import TOP
 
 from memnb.papers import notebooks
 from memnb.run.cli import main
-from memnb.run.start import emptied
+from memnb.run.start import _folded, emptied
 
 FUNCTION = """
 def double(
@@ -56,12 +56,36 @@ def test_page_for_a_class(word, tmp_path, capsys):
         and len(re.findall("test_eq|test_close|mark\\(", text)) >= 2
     )
     assert not any(c.get("outputs") for c in nb.cells)
+    # results are folded, and the list of verdicts is left out
+    prose = [c.source for c in nb.cells if c.cell_type == "markdown"]
+    open_prose = re.sub(
+        r"<details>.*?</details>", "", "\n".join(prose), flags=re.S
+    )
+    assert "What came out</summary>" in "\n".join(prose)
+    assert not re.search(r"^\|.*<!--", open_prose, re.M)
+    assert "contents_of_page" not in text
+    # pictures travel with the page, and links lead where they led
+    pictures = re.findall(r"!\[[^\]]*\]\((.*?)\)", "\n".join(prose))
+    assert pictures and all(p.startswith("attachment:") for p in pictures)
+    for to in re.findall(r"(?<!!)\[[^\]]*\]\(([^):#]+\.ipynb)\)", open_prose):
+        assert (out.parent / to).exists(), to
     before = out.read_bytes()
     assert (
         main(["student", word, "--out", str(out)]) == 2
         and out.read_bytes() == before
     )
     assert "--out" in capsys.readouterr().err
+
+
+def test_what_follows_code_is_folded_up_to_the_next_heading():
+    prose = "It stops at 2.9 bits.\n\nWhy?\n\n## 4 Fill it\n\nIn Figure 2.1 of the paper"
+    result, rest = prose.split("\n\n", 1)
+    folded = _folded(prose, True)
+    assert folded.startswith("<details>") and folded.count("<details>") == 1
+    assert folded.endswith(f"{result}\n\n</details>\n\n{rest}")
+    assert _folded(prose, False) == prose
+    table = "| a | here |\n|---|---|\n| b | 3<!--toy.n--> |"
+    assert _folded(table, False).startswith("<details>")
 
 
 @pytest.fixture

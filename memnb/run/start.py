@@ -2,7 +2,10 @@
 
 import ast
 import json
+import mimetypes
+import os
 import re
+from base64 import b64encode
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -108,19 +111,88 @@ def emptied(source: str) -> str:
 _SOLUTION = re.compile(
     r"<details><summary>Solution</summary>.*?</details>\n*", re.S
 )
-_EXPORT = re.compile(r"#\| *export\b")
 _DIRECTIVE = re.compile(r"^#\|.*\n", re.M)
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_MEASURED = re.compile(r"<!--[\w.-]+-->")  # behind a number of the rows
+_NUMBER = re.compile(r"\d[.,]\d|\.\d|\d %")
+_FOLDED = "<details><summary>What came out</summary>\n\n{}\n\n</details>"
 
 
-def _for_a_class(cell):
-    "A cell of a page, as a class gets it: without solution, outputs and directives"
+def _tells_a_result(paragraph: str, after_code: bool) -> bool:
+    "Whether a paragraph has a measured number, or says behind a cell of code what came out"
+    if _MEASURED.search(paragraph):
+        return True
+    begins_something = paragraph.startswith(("#", "**"))
+    return (
+        after_code and not begins_something and bool(_NUMBER.search(paragraph))
+    )
+
+
+def _folded(source: str, after_code: bool) -> str:
+    """Prose whose results are folded until the class has its own.
+
+    What stands behind a cell of code, `after_code`, tells what it gave, up to the next heading.
+    """
+    parts = []
+    results = []
+
+    def fold():
+        if results:
+            parts.append(_FOLDED.format("\n\n".join(results)))
+            results.clear()
+
+    for paragraph in source.split("\n\n"):
+        after_code = after_code and not paragraph.startswith("#")
+        if _tells_a_result(paragraph, after_code):
+            results.append(paragraph)
+        else:
+            fold()
+            parts.append(paragraph)
+    fold()
+    return "\n\n".join(parts)
+
+
+def _with_links(source: str, page: Path, out: Path) -> tuple[str, dict]:
+    "Prose of a page whose links are seen from the file `out`, and its pictures, which travel with the notebook"
+    pictures = {}
+
+    def moved(link):
+        mark, words, to = link.groups()
+        file = page.parent / to.partition("#")[0]
+        if ":" in to or to.startswith("#") or not file.is_file():
+            return link[0]
+        if not mark:
+            there = os.path.relpath(page.parent / to, out.resolve().parent)
+            return f"[{words}]({Path(there).as_posix()})"
+        kind = mimetypes.guess_type(file.name)[0] or "image/png"
+        pictures[file.name] = {kind: b64encode(file.read_bytes()).decode()}
+        return f"![{words}](attachment:{file.name})"
+
+    return _LINK.sub(moved, source), pictures
+
+
+def _for_a_class(cell: dict, before: dict | None, page: Path, out: Path):
+    "A cell of a page, as a class gets it: functions emptied, results folded, without solution, outputs and directives"
     source = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
-        return cell | dict(source=_SOLUTION.sub("", source).rstrip())
-    if _EXPORT.match(re.sub(r"#\| *default_exp.*\n", "", source)):
+        source = _SOLUTION.sub("", source).rstrip()
+        after_code = before is not None and before["cell_type"] == "code"
+        source, pictures = _with_links(_folded(source, after_code), page, out)
+        attached = dict(attachments=pictures) if pictures else {}
+        return cell | dict(source=source) | attached
+    folded_away = cell["metadata"].get("jupyter", {}).get("source_hidden")
+    if not folded_away and not source.startswith("#| hide"):
         source = emptied(source)
     return cell | dict(
         source=_DIRECTIVE.sub("", source), outputs=[], execution_count=None
+    )
+
+
+def _tells_all(cell: dict) -> bool:
+    "Whether a cell lists the verdicts of the page, which a class is to find"
+    source = "".join(cell["source"])
+    return "claims.contents_of_page(" in source or source.startswith(
+        "**What is claimed, and where"
     )
 
 
@@ -139,7 +211,11 @@ def student(page: Path, out: Path) -> int:
     if out.exists():
         raise ValueError(f"{out} is there already: name another --out")
     nb = json.loads(page.read_text(encoding="utf-8"))
-    cells = map(_for_a_class, nb["cells"])
+    kept = [cell for cell in nb["cells"] if not _tells_all(cell)]
+    cells = [
+        _for_a_class(cell, before, page, out)
+        for before, cell in zip([None, *kept], kept)
+    ]
     nb["cells"] = [cell for cell in cells if cell["source"].strip()]
     with open(out, "x", encoding="utf-8") as file:
         json.dump(nb, file, indent=1, ensure_ascii=False)
