@@ -54,7 +54,7 @@ docs: .venv/.ready-all-docs  ## build the site below _docs: the notebooks and th
 	@echo 'open _docs/index.html'
 
 slides: .venv/.ready-all-dev  ## write a talk and a handout about every paper into slides/
-	for word in tabular icl iclinf contextual capacity compare; do $(BIN)/memnb slides $$word || exit 1; done
+	for talk in data/papers/*/talk.yaml; do $(BIN)/memnb slides $$(basename $$(dirname $$talk)) || exit 1; done
 
 # --- work on memnb ---
 

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from test_lab import chromium
+from test_repo import TOP
 
 from memnb.papers import notebooks
 from memnb.run import facts
@@ -13,7 +14,8 @@ from memnb.run.cli import main
 from memnb.run.ours import is_page
 from memnb.run.slides import HEIGHT, WIDTH, Page, slides, slides_notebook, talk
 
-WORDS = [*notebooks()]
+# somebody's own paper may have none
+WORDS = sorted(file.parent.name for file in TOP.glob("data/papers/*/talk.yaml"))
 
 
 def words_in(text):
@@ -29,8 +31,8 @@ def numbers(text):
     "Numbers in a text, but for those in formulas and names"
     text = re.sub(r"\$[^$]+\$", " ", plain(text))
     return {
-        found.replace(",", "").lstrip("0")
-        for found in re.findall(r"(?<![\w.-])\d*[.,]?\d[\d,]*(?!\w)", text)
+        digits.replace(",", "").lstrip("0")
+        for digits in re.findall(r"(?<![\w.-])\d*[.,]?\d[\d,]*(?!\w)", text)
     }
 
 
@@ -60,11 +62,11 @@ def test_numbers_of_a_talk_are_those_of_its_page(word, top):
     assert file in facts.prose(top)
     assert not facts.checked(file.read_text(encoding="utf-8"))[1]
     given = talk(word)
-    said = [line for part in given.slides for line in part.lines]
-    said += [part.notes for part in given.slides]
-    said += [one.question + " " + one.answer for one in given.questions]
+    texts = [line for part in given.slides for line in part.lines]
+    texts += [part.notes for part in given.slides]
+    texts += [one.question + " " + one.answer for one in given.questions]
     page = json.loads(Page(word).name.read_text(encoding="utf-8"))
-    there = " ".join(
+    printed = " ".join(
         "".join(cell["source"])
         + json.dumps(
             [
@@ -75,8 +77,8 @@ def test_numbers_of_a_talk_are_those_of_its_page(word, top):
         )
         for cell in page["cells"]
     ).replace(r"\n", " ")
-    known = numbers(there) | numbers(re.sub(r"[$<>]", " ", there))
-    unknown = numbers(" ".join(said)) - known
+    known = numbers(printed) | numbers(re.sub(r"[$<>]", " ", printed))
+    unknown = numbers(" ".join(texts)) - known
     assert not unknown, unknown
 
 
@@ -99,6 +101,11 @@ def test_slides_and_handout_are_built(word, tmp_path):
     (tmp_path / f"{word}.html").write_text("<p>mine</p>")
     assert main(["slides", word, "-o", str(tmp_path)]) == 2
     assert files.slides.read_text() == "<p>mine</p>"
+
+
+def test_the_six_papers_have_a_talk():
+    six = {file.stem[3:] for file in TOP.glob("nbs/1[0-5]_*.ipynb")}
+    assert len(six) == 6 and six <= {*WORDS} <= {*notebooks()}
 
 
 def test_a_paper_without_a_talk_is_named(capsys, tmp_path):
@@ -133,12 +140,16 @@ return cells.slice(1).filter((x, i) => {
   const bottom = Math.max(...[cells[i], ...cells[i].querySelectorAll('*')].filter(y => y.checkVisibility()).map(y => y.getBoundingClientRect().bottom))
   return bottom > x.getBoundingClientRect().top + 2
 }).map(x => x.textContent.trim().slice(0, 60))"""
+SPEAKER = """
+return window.speaker.document.querySelector('.speaker-controls-notes').innerText"""
 ASKED = """return performance.getEntriesByType('resource').map(x => x.name).filter(x => !x.startsWith('data:'))"""
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("word", WORDS)
 def test_nothing_overflows_and_nothing_is_fetched(word, tmp_path):
+    from selenium.webdriver.support.ui import WebDriverWait
+
     files = slides(word, tmp_path)
     with chromium(tmp_path) as page:
         page.execute_cdp_cmd(
@@ -156,6 +167,17 @@ def test_nothing_overflows_and_nothing_is_fetched(word, tmp_path):
             assert page.find_element(
                 "css selector", ".present h2"
             ).is_displayed()
+        page.execute_script(
+            "const open = window.open;"
+            "window.open = (...all) => window.speaker = open(...all)"
+        )
+        page.find_element("css selector", "body").send_keys("s")
+        WebDriverWait(page, 20).until(
+            lambda page: (
+                talk(word).questions[4].answer.split("<")[0][:40]
+                in page.execute_script(SPEAKER)
+            )
+        )
         assert not page.execute_script(ASKED)
         page.get(files.handout.as_uri())
         assert not page.execute_script(ASKED)

@@ -66,6 +66,14 @@ def talk(word: str) -> Talk:
 # ---- what stands on a page
 
 
+def _place(lines: list[str], beginning: str, start: int) -> int | None:
+    "Number of the first line, from `start` on, with this beginning; None where there is none"
+    for number in range(start, len(lines)):
+        if lines[number].startswith(beginning):
+            return number
+    return None
+
+
 class Page:
     "The notebook of a paper, its cells by their ids"
 
@@ -83,22 +91,24 @@ class Page:
         return self.cells[name]
 
     def code(self, name: str, first: str = "", last: str = "") -> str:
-        "Lines of a cell, from the one that begins with `first` to the one that begins with `last`"
-        lines = "".join(self.cell(name)["source"]).splitlines()
-        lines = [line for line in lines if not line.startswith("#|")]
-        starts = [i for i, line in enumerate(lines) if line.startswith(first)]
-        begin = starts[0] if starts else len(lines)
-        ends = [
-            i
-            for i, line in enumerate(lines[begin:], begin)
-            if last and line.startswith(last)
-        ]
-        if not starts or (last and not ends):
-            raise ValueError(
-                f"cell {name} of {self.name.name} has no lines from '{first}' to '{last}'"
-            )
-        end = ends[0] + 1 if last else len(lines)
-        chosen = dedent("\n".join(lines[begin:end])).strip("\n")
+        """Lines of a cell, from the one that begins with `first` to the one that begins with `last`.
+
+        Args:
+            name: id of the cell
+            first: beginning of the first line; that of the cell where it is empty
+            last: beginning of the last line; the end of the cell where it is empty
+        """
+        source = "".join(self.cell(name)["source"])
+        # directives of nbdev are none of the method
+        lines = re.sub(r"(?m)^#\|.*\n?", "", source).splitlines()
+        begin = _place(lines, first, 0)
+        end = len(lines)
+        if begin is not None and last:
+            end = _place(lines, last, begin)
+        if begin is None or end is None:
+            lost = f"no lines from '{first}' to '{last}'"
+            raise ValueError(f"cell {name} of {self.name.name} has {lost}")
+        chosen = dedent("\n".join(lines[begin : end + 1])).strip("\n")
         # a slide has no room for two empty lines
         return re.sub(r"\n{3,}", "\n\n", chosen)
 
@@ -160,7 +170,7 @@ class Verdict(NamedTuple):
     "A claim of the paper and, in a line, what came out"
 
     says: str
-    found: str
+    outcome: str
 
 
 def _estimate(row: pd.Series) -> str:
@@ -185,19 +195,21 @@ def verdicts(word: str, claims: list[str]) -> list[Verdict]:
         rows = board[board.id == claim]
         if rows.empty:
             raise ValueError(f"the board of {word} has no claim {claim}")
-        found = []
+        outcomes = []
         for verdict, same in rows.groupby("verdict", sort=False):
             about = [label(model) for model in same.model if model]
             if len(rows) == 1:
                 about.append(_estimate(same.iloc[0]))
-            found.append(f"**{verdict}**: {'; '.join(about)}")
-        lines.append(Verdict(says[claim], "; ".join(found)))
+            outcomes.append(f"**{verdict}**: {'; '.join(about)}")
+        lines.append(Verdict(says[claim], "; ".join(outcomes)))
     return lines
 
 
 def _board(word: str, claims: list[str]) -> str:
     "A board as a table in Markdown"
-    lines = [f"| {says} | {found} |" for says, found in verdicts(word, claims)]
+    lines = [
+        f"| {says} | {outcome} |" for says, outcome in verdicts(word, claims)
+    ]
     return "\n".join(["| claim | verdict |", "|---|---|", *lines])
 
 
@@ -366,6 +378,7 @@ def handout_html(word: str) -> str:
             question=page.question,
             table=page.written_table("first"),
             picture=_as_url(page.picture(given.picture)),
+            caption=page.caption(given.picture),
             verdicts=verdicts(word, given.verdicts),
             questions=[one.question for one in given.questions],
         )
