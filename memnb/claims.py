@@ -186,7 +186,7 @@ class Estimate(NamedTuple):
     able: bool = True  # whether any of its rows could decide
 
 
-def _ends(rows) -> pd.DataFrame:
+def _ends(rows: pd.DataFrame) -> pd.DataFrame:
     "Intervals of rows; a row without one is exact"
     bounds = rows.reindex(columns=["low", "high"]).astype(float)
     return bounds.apply(lambda ends: ends.fillna(rows.value))
@@ -300,7 +300,7 @@ ESTIMATES = dict(
 )
 
 # %% ../nbs/rooms/claims.ipynb #df1b823e
-def _guards(rows) -> pd.Series:
+def _guards(rows: pd.DataFrame) -> pd.Series:
     "Why rows cannot decide; '' where they can"
     if "guard" not in rows:
         return pd.Series("", rows.index)
@@ -442,7 +442,10 @@ class _Basis(NamedTuple):
 
 
 def _basis(
-    described: Paper | None, paper: str, measured: pd.DataFrame, reported
+    described: Paper | None,
+    paper: str,
+    measured: pd.DataFrame,
+    reported: pd.DataFrame,
 ) -> _Basis:
     "The rows of a paper that count, see `board`"
     if measured is None:
@@ -522,7 +525,7 @@ def rounded(line: dict, digits: int = 3) -> dict:
         digits: at least
     """
 
-    def picture(numbers):
+    def picture(numbers: dict) -> str:
         low, high, no, yes = (numbers[c] for c in ("low", "high", "no", "yes"))
         return word(low, high, no, yes, line["side"])
 
@@ -767,7 +770,7 @@ class Verdicts:
             evidence.append("; ".join(filter(None, parts)))
         return records.assign(evidence=evidence).to_dict("records")
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None):
         html = to_html(self._table(), index=False).data
         data = dict(paper=self.paper, claims=self._records())
         return {"text/html": html, BOARD_MIME: data}
@@ -881,7 +884,7 @@ def curve(judged: pd.DataFrame, claim: str, model: str = "") -> "Axes":
     return axes
 
 # %% ../nbs/rooms/claims.ipynb #650f0b70
-def _scaled(line) -> dict:
+def _scaled(line: NamedTuple) -> dict:
     "Numbers of a line on the scale of a forest: bounds about zero, what speaks for the claim at the right"
     centre = (line.no + line.yes) / 2
     # what lies below its bounds is turned around
@@ -896,7 +899,7 @@ def _scaled(line) -> dict:
     return dict(zip(NUMBERS, numbers), cases=cases)
 
 
-def _draw_line(axes, place: int, line) -> None:
+def _draw_line(axes: "Axes", place: int, line: NamedTuple) -> None:
     "Draw one line of a board at a place of a forest"
     scaled = _scaled(line)
     color = _COLORS[line.verdict]

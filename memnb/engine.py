@@ -9,13 +9,18 @@ __all__ = ['PRECISIONS', 'ENGINE', 'FLAGS', 'Config', 'parts', 'init_weights', '
 # %% ../nbs/rooms/engine.ipynb #e070054b
 import ctypes
 import os
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .core import compiled, say
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # %% ../nbs/rooms/engine.ipynb #0576312b
 @dataclass(frozen=True)
@@ -54,12 +59,16 @@ class Config:
         return 6 * (self.vocab * self.d + self.layers * layer)
 
     def state(self, seed: int = 0) -> list:
-        "What a training begins with: weights, and both moments of Adam, float32 arrays of P"
+        """What a training begins with: weights, and both moments of Adam, float32 arrays of P
+
+        Args:
+            seed: of the weights
+        """
         weights = init_weights(self, seed)
         return [weights, np.zeros_like(weights), np.zeros_like(weights)]
 
 # %% ../nbs/rooms/engine.ipynb #cf119adf
-def _shapes(c):
+def _shapes(c: Config) -> Iterator[tuple[str, tuple]]:
     "Name -> shape of each part of the weight vector, in its order"
     d = c.d
     yield "wte", (c.vocab, d)
@@ -78,8 +87,13 @@ def _shapes(c):
     yield "lnf", (2, d)
 
 
-def parts(c: Config, flat) -> dict:
-    "The weight vector of a model, an array or tensor of P, by name: views of it"
+def parts(c: Config, flat: "np.ndarray | Tensor") -> dict:
+    """The weight vector of a model by name: views of it
+
+    Args:
+        c: size of the model
+        flat: array or tensor of P
+    """
     views = {}
     begin = 0
     for name, shape in _shapes(c):
@@ -90,7 +104,12 @@ def parts(c: Config, flat) -> dict:
 
 # %% ../nbs/rooms/engine.ipynb #75cc6ea3
 def init_weights(c: Config, seed: int = 0) -> np.ndarray:
-    "Weights before training, a float32 array of P"
+    """Weights before training, a float32 array of P
+
+    Args:
+        c: size of the model
+        seed: of the random numbers
+    """
     rng = np.random.default_rng(seed)
     weights = np.zeros(c.n_params, "float32")
     for name, part in parts(c, weights).items():
@@ -139,7 +158,13 @@ class Schedule:
             raise ValueError(f"{self} trains nothing")
 
     def settled(self, c: Config, n: int, seed: int) -> "Schedule":
-        "The same with all that depends on the model and on the n sequences that it is trained on"
+        """The same with all that depends on the model and its data
+
+        Args:
+            c: size of the model
+            n: sequences that it is trained on
+            seed: of start and order
+        """
         epoch = -(-n // self.batch)  # steps
         steps = self.steps or max(1, round(self.epochs * epoch))
         every = self.every or max(1, -(-steps // 20))
@@ -169,7 +194,15 @@ class Schedule:
 def batch_order(
     n: int, batch: int, done: int, steps: int, seed: int = 0
 ) -> np.ndarray:
-    "Which of n sequences each step sees, from that after `done` on: an int64 array, steps x batch"
+    """Which sequences each step sees, an int64 array, steps x batch; -1: none
+
+    Args:
+        n: sequences
+        batch: of them a step
+        done: steps taken before
+        steps: that are asked for
+        seed: of the order
+    """
     epoch = -(-n // batch)  # steps
     first = done // epoch
     last = -(-(done + steps) // epoch)
@@ -195,7 +228,11 @@ _F = ctypes.c_float
 
 
 def opened(path: Path) -> ctypes.CDLL:
-    "The engine in C out of a library that `gpt.c` was compiled to"
+    """The engine in C out of a library
+
+    Args:
+        path: of what `gpt.c` was compiled to
+    """
     lib = ctypes.CDLL(str(path))
     lib.train.argtypes = (
         [_P] * 7 + [_I] * 2 + [_P] * 2 + [_F, ctypes.c_long, _I, _I, _P]

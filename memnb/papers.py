@@ -38,7 +38,7 @@ def notebooks(folder: Path = None) -> dict:
     return {page.stem[3:]: page for page in pages if "." not in page.stem}
 
 
-def find(nb) -> Path:
+def find(nb: str | Path) -> Path:
     """The notebook of a paper.
 
     Raises ValueError when there is none.
@@ -63,8 +63,15 @@ class Param:
     help: str = ""  # the comment on its line
 
 
-def source_cells(nb, kind):
-    "Sources of the cells of one kind, with their tags"
+def source_cells(nb: Path, kind: str) -> list[tuple[str, list[str]]]:
+    """Sources of the cells of one kind, with their tags.
+
+    Raises ValueError for what is no notebook.
+
+    Args:
+        nb: path of a notebook
+        kind: 'code' or 'markdown'
+    """
     try:
         cells = json.loads(nb.read_text(encoding="utf-8"))["cells"]
         return [
@@ -80,15 +87,24 @@ _PARSING = Lock()
 
 
 def syntax_tree(source: str) -> ast.Module:
-    "What Python code parses to, one thread at a time: two at once can fail in Python 3.11"
+    """What Python code parses to, one thread at a time: two at once can fail in Python 3.11.
+
+    Args:
+        source: the code
+    """
     with _PARSING:
         return ast.parse(source)
 
 
 def parameters_of(source: str, name: str, inside: str = "") -> dict:
-    """Parameters that a cell of the notebook `name` assigns, or the class `inside` of a module: name -> `Param`.
+    """Parameters that a cell of a notebook assigns, or a class of a module: name -> `Param`.
 
-    ValueError for what is no Python and no plain value.
+    Raises ValueError for what is no Python and no plain value.
+
+    Args:
+        source: of the cell or module
+        name: of the file, for what is said of it
+        inside: the class; '' for a cell
     """
     try:
         body = syntax_tree(source).body
@@ -128,8 +144,12 @@ def parameters_of(source: str, name: str, inside: str = "") -> dict:
     return params
 
 
-def stamp(path):
-    "What changes when a file does"
+def stamp(path: Path) -> tuple:
+    """What changes when a file does.
+
+    Args:
+        path: of the file
+    """
     s = path.stat()
     return s.st_mtime_ns, s.st_size, s.st_ino
 
@@ -139,7 +159,7 @@ class Sizes(pydantic.BaseModel, extra="forbid"):
 
 
 @lru_cache(256)
-def _parameters(file, stamp):
+def _parameters(file: Path, stamp: tuple) -> dict[str, Param]:
     "Parameters of a page, or sizes that a module lists"
     if file.suffix == ".py":
         source = file.read_text(encoding="utf-8")
@@ -154,10 +174,13 @@ def _parameters(file, stamp):
     return parameters_of(next(tagged, ""), file.name)
 
 
-def parameters(nb) -> dict:
-    """Parameters of a notebook, given by word or path, from its cell tagged `parameters`: name -> `Param`.
+def parameters(nb: str | Path) -> dict:
+    """Parameters of a notebook from its cell tagged `parameters`: name -> `Param`.
 
     In the place of `sizes` those of the paper's class `Sizes`, read without importing it.
+
+    Args:
+        nb: word of the paper, or path
     """
     nb = find(nb)
     params = dict(_parameters(nb, stamp(nb)))
@@ -170,7 +193,12 @@ def parameters(nb) -> dict:
 
 
 def injected(nb: Path, params: dict) -> dict:
-    "Values of `parameters` as papermill shall write them into a page: sizes together in `sizes`"
+    """Values of parameters as papermill shall write them into a page: sizes together in `sizes`.
+
+    Args:
+        nb: path of the page
+        params: name -> value
+    """
     names = _parameters(nb, stamp(nb))
     if "sizes" not in names:
         return params
@@ -181,8 +209,12 @@ def injected(nb: Path, params: dict) -> dict:
     return values
 
 # %% ../nbs/rooms/papers.ipynb #a105db3c
-def title(nb) -> str:
-    "The first heading of a notebook, given by word or path, else its file name"
+def title(nb: str | Path) -> str:
+    """The first heading of a notebook, else its file name.
+
+    Args:
+        nb: word of the paper, or path
+    """
     nb = find(nb)
     heads = (
         s.splitlines()[0]
@@ -229,7 +261,7 @@ class Paper:
             if name.startswith("fig")
         }
 
-    def sizes(self, given: dict = None):
+    def sizes(self, given: dict = None) -> Sizes:
         """The sizes of a run, an object of the paper's own type; `given` differ from those of the smoke profile.
 
         ValueError for a name that nobody knows or a value of another type.

@@ -33,7 +33,7 @@ def _names_in(code: CodeType) -> set[str]:
     return names
 
 
-def _is_ours(thing) -> bool:
+def _is_ours(thing: object) -> bool:
     return str(getattr(thing, "__module__", "")).startswith("memnb.")
 
 
@@ -243,7 +243,12 @@ def _unchanged(paper: str, rows: pd.DataFrame) -> dict[str, bool]:
 
 
 def confirmed_board(paper: str, reported: pd.DataFrame = None) -> pd.DataFrame:
-    "The board of a paper on its confirmatory rows alone; empty where there are none"
+    """The board of a paper on its confirmatory rows alone; empty where there are none.
+
+    Args:
+        paper: its word
+        reported: what the paper prints, as of `claims.board`
+    """
     rows = results.measured(paper, confirm=True)
     if not len(rows):
         return pd.DataFrame(columns=claims.BOARD)

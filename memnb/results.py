@@ -15,9 +15,11 @@ from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from . import stats
 from memnb.core import (
@@ -30,6 +32,9 @@ from memnb.core import (
     share_dir,
     vectors,
 )
+
+if TYPE_CHECKING:
+    from pyarrow import Schema
 
 # %% ../nbs/rooms/results.ipynb #92b5d950
 def reported(paper: str) -> pd.DataFrame:
@@ -352,7 +357,9 @@ class Rows:
             low, high = stats.binom_ci(hits, n)
             self.value(quantity, hits / n, low, high, n=int(n), **more)
 
-    def mean(self, quantity: str, values, least: int = 2, **more) -> None:
+    def mean(
+        self, quantity: str, values: ArrayLike, least: int = 2, **more
+    ) -> None:
         """The mean over units with its interval by Student's t.
 
         Args:
@@ -370,7 +377,7 @@ class Rows:
             low = high = None
         self.value(quantity, mean, low, high, n=len(values), **more)
 
-    def add(self, table) -> None:
+    def add(self, table: "pd.DataFrame | Rows | list") -> None:
         """Write rows below these.
 
         Args:
@@ -397,7 +404,7 @@ class Rows:
         return self.frame().to_html(index=False)
 
 
-def frame_of(rows) -> pd.DataFrame:
+def frame_of(rows: pd.DataFrame | Rows | list) -> pd.DataFrame:
     "A long table of `Rows`, of a list of dicts, or of a table, which is given back"
     if isinstance(rows, Rows):
         return rows.frame()
@@ -426,7 +433,7 @@ def _file_name(run: str, model: str, mode: str, seed: int) -> str:
     return f"{safe[:140]}-{checksum}.parquet"
 
 
-def _schema(columns):
+def _schema(columns: Iterable[str]) -> "Schema":
     import pyarrow as pa
 
     types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
@@ -514,7 +521,9 @@ def joined(tables: list[pd.DataFrame], files: list[str] = ()) -> pd.DataFrame:
     return rows.drop(older).reset_index(drop=True)
 
 
-def _say_contradictions(tables, files, places) -> None:
+def _say_contradictions(
+    tables: list[pd.DataFrame], files: list[str], places: pd.Index
+) -> None:
     "Say once which files have other numbers for the same thing, given the places of such rows in all tables together"
     of_row = np.repeat(files, [len(table) for table in tables])
     names = " and ".join(sorted({*of_row[places]}))
@@ -600,7 +609,11 @@ def _record_file(file: Path, rows: pd.DataFrame) -> None:
 
 
 def record(
-    paper: str, rows, profile: str, seed: int = 0, **same
+    paper: str,
+    rows: pd.DataFrame | Rows | list,
+    profile: str,
+    seed: int = 0,
+    **same,
 ) -> pd.DataFrame:
     """Write the rows of a run of a paper, a file a model and mode, each whole or not at all; they come back as a table.
 

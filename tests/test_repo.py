@@ -443,7 +443,7 @@ def test_front_page():
 
 # modules in which every parameter of every public function is described, a list that grows
 DESCRIBED = """capacity.exercises capacity.measuring capacity.method claims compare.exercises contextual.claims
-    contextual.exercises difference exercises gpt icl.exercises iclinf.exercises nets plots prefix results run.redraw stats store
+    contextual.exercises difference engine exercises gpt icl.exercises iclinf.exercises nets papers plots prefix registered results run.redraw stats store
     tabular.onepage""".split()
 # types that say nothing about what a parameter means
 PLAIN_TYPES = (
