@@ -14,7 +14,8 @@ from ..exercises import first_wrong
 # %% ../../nbs/capacity/exercises.ipynb #d9fc1d68
 def _shares(run):
     "Share of the entropy that is held, by number of sequences"
-    return dict(zip(run.n, run.bits / run.entropy, strict=True))
+    shares = run.bits / run.entropy
+    return dict(zip(run.n, shares, strict=True))
 
 
 def _held(predicted, run):

@@ -65,115 +65,129 @@ class _Read:
         return np.array([-sum(x) for x in self.lps])
 
 
-def _ids(m, text):
+def _ids(m: lm.LM, text: str) -> list:
     "Tokens of a text; words where the tokenizer is not known"
     tok = getattr(m, "tok", None)
-    return (
-        list(tok(text, add_special_tokens=False).input_ids)
-        if tok
-        else text.split()
-    )
+    if not tok:
+        return text.split()
+    return list(tok(text, add_special_tokens=False).input_ids)
 
 
-def _cut(text, words):
+def _cut(text: str, words: int) -> tuple[str, str]:
     "A text cut behind its first words"
-    at = [w.end() for w in re.finditer(r"\S+", text)][words - 1]
-    return text[:at], text[at:]
+    ends = [word.end() for word in re.finditer(r"\S+", text)]
+    end = ends[words - 1]
+    return text[:end], text[end:]
 
 
-def _doubled(m, text):
+def _doubled(m: lm.LM, text: str) -> tuple[str, int | None]:
     "What to read of a text, and its tokens where it stands there twice, or None"
-    one, two = _ids(m, text), _ids(m, f"{text}\n{text}")
-    n, half = len(one), len(one) // 2
-    seam = two[:n] == one and two[half - n :] == one[half:]
-    return (
-        (f"{text}\n{text}", n)
-        if seam and len(two) <= (m.window or len(two))
-        else (text, None)
-    )
+    twice = f"{text}\n{text}"
+    one = _ids(m, text)
+    two = _ids(m, twice)
+    n = len(one)
+    half = n // 2
+    # the first copy, and the half of the second that is compared, are cut as the text alone
+    alike = two[:n] == one and two[half - n :] == one[half:]
+    fits = not m.window or len(two) <= m.window
+    if alike and fits:
+        return twice, n
+    return text, None
 
 
 def _some(m, ask, *jobs, **how):
     "Answers to many questions, a hundred at a time, and how far it is"
-    out, n = [], len(jobs[0])
-    for i in range(0, n, 100):
-        found = ask(*(j[i : i + 100] for j in jobs), **how)
-        out += (
-            found[0] if isinstance(found, tuple) else found
-        )  # without the reasons of `answered`
+    answers = []
+    n = len(jobs[0])
+    for first in range(0, n, 100):
+        some = [job[first : first + 100] for job in jobs]
+        answered = ask(*some, **how)
+        if isinstance(answered, tuple):
+            # without the reasons of `answered`
+            answered = answered[0]
+        answers += answered
         if n > 100 and not isinstance(m, lm.Dry):
-            say(f"{m.name}: {len(out):,} of {n:,} answers")
-    return out
+            say(f"{m.name}: {len(answers):,} of {n:,} answers")
+    return answers
 
 
 def _cuts(prefixes, n):
     "Tokens of each prefix of a text of `n` tokens that leaves something to come; below one it is a share"
-    cuts = [
-        (k, _LEFT) if k >= 1 else (int(np.ceil(k * n)), 1) for k in prefixes
-    ]
-    return [k for k, left in cuts if 0 < k <= n - left]
+    cuts = []
+    for prefix in prefixes:
+        tokens = prefix
+        left = _LEFT
+        if prefix < 1:
+            tokens = int(np.ceil(prefix * n))
+            left = 1
+        if 0 < tokens <= n - left:
+            cuts.append(tokens)
+    return cuts
 
 
 def _losses(m, r, texts, prefixes, twice, beginnings=None):
     "Read texts; what comes back is the influence of the first `twice`"
     if not m.gives("tokens"):
-        r.lps = [
-            np.array(lp)
-            for lp, _ in _some(m, partial(_behind, m, beginnings), texts)
-        ]
-        r.sizes = np.array([len(x) for x in r.lps])
+        r.lps = _behind(m, beginnings, texts)
+        r.sizes = np.array([len(lp) for lp in r.lps])
         return _influence_of_copies(m, texts[:twice])
-    plan = [
-        _doubled(m, t) if i < twice else (t, None) for i, t in enumerate(texts)
-    ]
-    read, ends = (
-        _some(m, partial(read_texts, m), [t for t, _ in plan]),
-        [n for _, n in plan],
-    )
-    hits = [np.array(h[:n]) for (_, h), n in zip(read, ends)]
-    each = [[h[k:].all() for k in _cuts(prefixes, len(h))] for h in hits]
-    r.extracted = np.array([np.mean(x) if x else np.nan for x in each])
+    plan = [_doubled(m, text) for text in texts[:twice]]
+    plan += [(text, None) for text in texts[twice:]]
+    read = _some(m, partial(read_texts, m), [text for text, _ in plan])
+    # tokens of a text where it stands there twice; None: all of them
+    ends = [n for _, n in plan]
+    hits = [np.array(hit[:n]) for (_, hit), n in zip(read, ends)]
+    r.extracted = np.array([_extracted(hit, prefixes) for hit in hits])
     r.ranked = True
     if beginnings is None:
         r.lps = [np.array(lp[:n]) for (lp, _), n in zip(read, ends)]
         r.hits = hits
     else:  # whether a token is the likeliest is known behind the start token only, and not there
-        r.lps = [
-            np.array(lp)
-            for lp, _ in _some(m, partial(_behind, m, beginnings), texts)
-        ]
-    r.sizes = np.array([len(x) for x in r.lps])
+        r.lps = _behind(m, beginnings, texts)
+    r.sizes = np.array([len(lp) for lp in r.lps])
     return [_gain(lp, n) for (lp, _), n in zip(read[:twice], ends)]
 
 
-def _behind(m, beginnings, texts):
-    "Texts read behind what they stand behind for all models; a model that counts has not found out yet"
-    return read_texts(m, texts, beginnings or dict.fromkeys(texts, "\n"))
+def _extracted(hit: np.ndarray, prefixes: list) -> float:
+    "Share of the prefixes behind which all tokens are the likeliest; NaN where the text is too short for any"
+    by_prefix = [hit[k:].all() for k in _cuts(prefixes, len(hit))]
+    return np.mean(by_prefix) if by_prefix else np.nan
+
+
+def _behind(m: lm.LM, beginnings: dict | None, texts: list) -> list:
+    "Log-probabilities of texts behind what they stand behind for all models; a model that counts has not found out yet"
+
+    def read(some):
+        return read_texts(m, some, beginnings or dict.fromkeys(some, "\n"))
+
+    return [np.array(lp) for lp, _ in _some(m, read, texts)]
 
 
 def _gain(lp, n):
     "What the second half of n tokens gains, a token, behind the text itself; NaN where the text was read once"
-    return (
-        (sum(lp[n // 2 - n :]) - sum(lp[n // 2 : n])) / (n - n // 2)
-        if n
-        else np.nan
-    )
+    if not n:
+        return np.nan
+    half = n // 2
+    second = sum(lp[half - n :])
+    first = sum(lp[half:n])
+    return (second - first) / (n - half)
 
 
 def _influence_of_copies(m, texts):
     "What the second half of each text gains, a token, with the text in the prompt; NaN where it cannot be read"
-    cut = [_cut(t, max(1, len(t.split()) // 2)) for t in texts]
-    rests = [rest for _, rest in cut]
-    twice, once = (
-        _some(m, partial(lm.answered, m.logprobs), heads, rests)
-        for heads in (
-            [f"{t}\n{a}" for t, (a, _) in zip(texts, cut)],
-            [a for a, _ in cut],
-        )
-    )
+    heads = []
+    rests = []
+    for text in texts:
+        head, rest = _cut(text, max(1, len(text.split()) // 2))
+        heads.append(head)
+        rests.append(rest)
+    copied = [f"{text}\n{head}" for text, head in zip(texts, heads)]
+    answered = partial(lm.answered, m.logprobs)
+    with_copy = _some(m, answered, copied, rests)
+    without = _some(m, answered, heads, rests)
     return [
-        np.mean(x) - np.mean(y) if x and y else np.nan
-        for x, y in zip(twice, once)
+        np.mean(after) - np.mean(before) if after and before else np.nan
+        for after, before in zip(with_copy, without)
     ]
 
 
@@ -219,16 +233,21 @@ def _answers(m, r, texts, cuts, twice):
 
 def _read(m, texts, prefixes, main, twice=0, beginnings=None):
     "What a model says of texts, with the influence of the first `twice`; other models are asked for losses only"
-    sizes, few = np.array([len(_ids(m, t)) for t in texts]), []
+    sizes = np.array([len(_ids(m, text)) for text in texts])
     r = _Read(m, sizes)
+    influence = []
     if m.gives("tokens") or m.gives("logprobs"):
-        few = _losses(m, r, texts, prefixes, twice, beginnings)
+        influence = _losses(m, r, texts, prefixes, twice, beginnings)
     if main and not m.gives("tokens"):
         cuts = [_cuts(prefixes, n) for n in sizes]
-        moved = _answers(m, r, texts, cuts, twice * (not len(few)))
-        few = few if len(few) else moved
+        # by answers that change, where losses do not say it
+        changes = 0 if len(influence) else twice
+        moved = _answers(m, r, texts, cuts, changes)
+        if not len(influence):
+            influence = moved
     if twice:
-        r.moved = np.array([*few, *[np.nan] * (len(texts) - len(few))], float)
+        unknown = [np.nan] * (len(texts) - len(influence))
+        r.moved = np.array([*influence, *unknown], float)
     r.notes += m.notes
     return r
 

@@ -244,7 +244,8 @@ def _write_losses(write: Rows, losses: pd.DataFrame) -> None:
     hits = int((lowest[:, 0] < lowest[:, -1]).sum())
     write.at(item="optimal").share("statistic", hits, len(lowest))
     best = by_string.best_loss.mean().groupby("repeat").mean().to_numpy()
-    nearest = np.abs(lowest - best[:, None]).argmin(1)
+    far = np.abs(lowest - best[:, None])
+    nearest = far.argmin(1)
     middle = lowest.shape[1] // 2
     hits = int((nearest == middle).sum())
     write.at(item="middle").share("statistic", hits, len(lowest))
@@ -357,9 +358,11 @@ def _write_learning(write: Rows, starts: pd.DataFrame) -> None:
 def _weighted(starts: pd.DataFrame, column: str) -> pd.Series:
     "`score` of each replicate, its strings weighted by their copies"
     keys = [starts.language, starts.repeat.astype(str), starts.more]
-    total = (starts[column] * starts.copies).groupby(keys).sum()
+    weighted = starts[column] * starts.copies
+    total = weighted.groupby(keys).sum()
     copies = starts.copies.groupby(keys).sum()
-    return (total / copies).rename("score")
+    mean = total / copies
+    return mean.rename("score")
 
 # %% ../../nbs/contextual/claims.ipynb #5b0f7c21
 def _write_apart(
@@ -367,9 +370,13 @@ def _write_apart(
     starts: pd.DataFrame,
     margin: float,
 ) -> None:
-    """What makes a contextual start early: probability or copies.
+    """What makes a contextual start early: probability or copies
 
-    `starts`: of trainings whose copies were given, and of the same with copies the other way round.
+    Args:
+        write: of the statistics of a model
+        starts: of trainings whose copies were given, and of the same with copies the
+            other way round
+        margin: epochs by which a start must be earlier to count
     """
     likely, *_, unlikely = in_order(starts.string.unique())
     by_run = starts.set_index(

@@ -31,48 +31,40 @@ NAMES_OF_LOSSES = (
 )
 
 
-def _by_string(d, what):
+# columns that say when a loss was noted, the likeliest first
+_CLOCKS = ("epoch", "train_epoch", "step", "Step", "_step")
+_LOSS_OF_STRING = r"(?:eval|test|train|val|valid|validation)_(.+)_loss"
+
+
+def _best_of_sets(log: pd.DataFrame, clock: str | None) -> str:
+    "When the loss of the whole held-out set was lowest, in brackets; '' where the log does not say"
+    if "eval_loss" not in log or not clock:
+        return ""
+    known = log.dropna(subset="eval_loss")
+    if not len(known):
+        return ""
+    best = pd.to_numeric(known.eval_loss).idxmin()
+    return f" (lowest eval_loss at {clock} {known[clock][best]})"
+
+
+def _by_string(log: pd.DataFrame, name: str) -> pd.DataFrame:
     "A log of a Trainer or of wandb with a column of losses for each string, as rows"
-    found = {
-        c: m[1]
-        for c in d
-        if (
-            m := re.fullmatch(
-                r"(?:eval|test|train|val|valid|validation)_(.+)_loss", str(c)
-            )
-        )
-    }
-    at = next(
-        (
-            c
-            for c in ("epoch", "train_epoch", "step", "Step", "_step")
-            if c in d
-        ),
-        None,
-    )
-    if not found or not at:
-        whole = d.dropna(subset="eval_loss") if "eval_loss" in d else d[:0]
-        best = (
-            pd.to_numeric(whole.eval_loss).idxmin()
-            if len(whole) and at
-            else None
-        )
+    strings = {}
+    for column in log:
+        match = re.fullmatch(_LOSS_OF_STRING, str(column))
+        if match:
+            strings[column] = match[1]
+    clock = next((column for column in _CLOCKS if column in log), None)
+    if not strings or not clock:
         raise ValueError(
-            f"{what} has losses of whole sets only, of no single string"
-            + (
-                f" (lowest eval_loss at {at} {whole[at][best]})"
-                if best is not None
-                else ""
-            )
-            + ": train with eval_dataset={'name': dataset of one string, ...}, which logs eval_name_loss, "
+            f"{name} has losses of whole sets only, of no single string"
+            f"{_best_of_sets(log, clock)}"
+            ": train with eval_dataset={'name': dataset of one string, ...}, which logs eval_name_loss, "
             "or with the callback `contextual.loss_log`"
         )
-    long = (
-        d[[at, *found]]
-        .rename(columns={at: "epoch"})
-        .melt("epoch", None, "string", "loss")
-    )
-    return long.dropna().assign(string=lambda x: x.string.map(found))
+    table = log[[clock, *strings]].rename(columns={clock: "epoch"})
+    rows = table.melt("epoch", None, "string", "loss").dropna()
+    return rows.assign(string=rows.string.map(strings))
 
 
 def losses_table(
@@ -106,14 +98,16 @@ def losses_table(
             else d
         )
     d = d.rename(columns=lambda c: c.strip() if isinstance(c, str) else c)
-    for c, others in NAMES_OF_LOSSES.items():
-        here = [o for o in others if o in d and o not in (*needs, *more)]
-        if c in (*needs, *more) and c not in d and here:
-            d = d.rename(columns={here[0]: c})
-    if lacks := [c for c in needs if c not in d]:
-        own = ", ".join(map(str, d)) or "none"
+    wanted = (*needs, *more)
+    for loss, others in NAMES_OF_LOSSES.items():
+        free = [name for name in others if name in d and name not in wanted]
+        if loss in wanted and loss not in d and free:
+            d = d.rename(columns={free[0]: loss})
+    lacking = [column for column in needs if column not in d]
+    if lacking:
+        columns = ", ".join(map(str, d)) or "none"
         raise ValueError(
-            f"{what} lacks {', '.join(lacks)}: its columns are {own}; rename them"
+            f"{what} lacks {', '.join(lacking)}: its columns are {columns}; rename them"
         )
     needs = [*needs, *(c for c in more if c in d)]
     if not len(d):
@@ -156,32 +150,45 @@ def _plain(column):
 
 def _numbers(d, column, what, names):
     "A column as numbers, refused where it holds another word; what is missing stays missing"
-    x = pd.to_numeric(d[column], errors="coerce")
-    for i in np.flatnonzero(x.isna() & d[column].notna())[:1]:
-        where = " ".join(str(d[c].iloc[i]) for c in names)
+    values = d[column]
+    numbers = pd.to_numeric(values, errors="coerce")
+    wrong = np.flatnonzero(numbers.isna() & values.notna())
+    if len(wrong):
+        row = d.iloc[wrong[0]]
+        place = " ".join(str(row[name]) for name in names)
         raise ValueError(
-            f"{what} of {where} is {d[column].iloc[i]!r}: write a number, as 0.25"
+            f"{what} of {place} is {row[column]!r}: write a number, as 0.25"
         )
-    return x
+    return numbers
 
 
-def in_order(names) -> list:
-    "Names of strings, sorted, each once; numbers in them are counted: s10 behind s9"
+def in_order(names: list) -> list:
+    """Names of strings, sorted, each once
 
-    def parts(s):
-        return [
-            int(t) if i % 2 else t
-            for i, t in enumerate(re.split(r"(\d+)", str(s)))
-        ]
+    Args:
+        names: of any kind; numbers in them are counted: s10 behind s9
+    """
 
-    return sorted(set(names), key=lambda s: (parts(s), str(s)))
+    def parts(name):
+        "Words and numbers in turn"
+        split = re.split(r"(\d+)", str(name))
+        return [int(t) if i % 2 else t for i, t in enumerate(split)]
+
+    return sorted(set(names), key=lambda name: (parts(name), str(name)))
 
 
-def check_tau(tau) -> float:
-    "The threshold of recollection as a number, refused where it is none"
-    if isinstance(tau, Real) and tau == tau:
-        return float(tau)
-    raise ValueError(f"tau is a number of nats per token, not {tau!r}")
+def check_tau(tau: float) -> float:
+    """The threshold of recollection as a number
+
+    Raises ValueError where it is none.
+
+    Args:
+        tau: nats per token
+    """
+    # NaN is no number, either
+    if not isinstance(tau, Real) or tau != tau:
+        raise ValueError(f"tau is a number of nats per token, not {tau!r}")
+    return float(tau)
 
 
 def check_rule(rule: str) -> str:
@@ -193,28 +200,39 @@ def check_rule(rule: str) -> str:
     return rule
 
 
-def check_losses(name, epochs, *losses):
-    "Refuse losses that no training gives, and epochs that are no course of one"
-    e = np.asarray(epochs, float)
-    for i in np.flatnonzero(~np.isfinite(e))[:1]:
-        raise ValueError(f"{name}: the epoch of row {i} is no number")
-    for x in (np.asarray(x, float) for x in losses):
-        bad = np.flatnonzero(~np.isfinite(x))
-        if len(bad):
+def check_losses(name: str, epochs: list, *losses) -> None:
+    """Refuse losses that no training gives, and epochs that are no course of one
+
+    Raises ValueError that says what is wrong, and where.
+
+    Args:
+        name: of the string, in the message
+        epochs: at which losses were noted
+        *losses: one or several courses, nats per token
+    """
+    epochs = np.asarray(epochs, float)
+    unknown = np.flatnonzero(~np.isfinite(epochs))
+    if len(unknown):
+        raise ValueError(f"{name}: the epoch of row {unknown[0]} is no number")
+    for course in losses:
+        course = np.asarray(course, float)
+        unknown = np.flatnonzero(~np.isfinite(course))
+        if len(unknown):
+            epoch = epochs[unknown[0]]
             raise ValueError(
-                f"{name}: the loss of epoch {e[bad[0]]:g} is no number"
+                f"{name}: the loss of epoch {epoch:g} is no number"
             )
-        if (x < 0).any():
+        if (course < 0).any():
+            epoch = epochs[course.argmin()]
             raise ValueError(
-                f"{name}: the loss of epoch {e[x.argmin()]:g} is negative, not -log p"
+                f"{name}: the loss of epoch {epoch:g} is negative, not -log p"
             )
-    for why, bad in (
-        ("not in order", np.diff(e) < 0),
-        ("there twice", np.diff(e) == 0),
-    ):
-        if bad.any():
-            more = "sort by epoch, or name the columns that tell runs apart in `by`"
-            raise ValueError(f"{name}: epochs are {why}: {more}")
+    steps = np.diff(epochs)
+    advice = "sort by epoch, or name the columns that tell runs apart in `by`"
+    if (steps < 0).any():
+        raise ValueError(f"{name}: epochs are not in order: {advice}")
+    if (steps == 0).any():
+        raise ValueError(f"{name}: epochs are there twice: {advice}")
 
 # %% ../../nbs/contextual/notions.ipynb #3655d278
 class _Places(NamedTuple):
@@ -247,12 +265,14 @@ def _places_of(cell: pd.DataFrame) -> _Places:
 
 def _losses_at(cell: pd.DataFrame, places: _Places) -> dict:
     "Losses of some rows as arrays, NaN where one is missing"
-    shape = len(places.repeats), len(places.names), len(places.epochs)
+    axes = places.repeats, places.names, places.epochs
+    shape = tuple(map(len, axes))
     losses = {}
     for loss in LOSSES:
         if loss in cell:
-            losses[loss] = np.full(shape, np.nan)
-            losses[loss].flat[places.of_look] = cell[loss].to_numpy(float)
+            array = np.full(shape, np.nan)
+            array.flat[places.of_look] = cell[loss].to_numpy(float)
+            losses[loss] = array
     return losses
 
 
@@ -282,6 +302,9 @@ def too_low(table: pd.DataFrame) -> pd.DataFrame:
 
     Both in nats per token. Of two trainings without a string each has its lowest loss at an epoch of its own; what the
     other one's loss lies above it there, the mean of both ways, is chance.
+
+    Args:
+        table: losses, as from `dynamics`
     """
     tables = []
     controlled = table[table.control_loss.notna()]
@@ -397,7 +420,8 @@ def _cell_onsets(
             columns["lemma"] = _keeps_lemma(by_measure).ravel()
     gaps = np.abs(losses["near_loss"] - losses["test_loss"])
     columns["near_error"] = gaps.mean(-1).ravel()
-    columns["controlled"] = ~np.isnan(losses["control_loss"]).any(-1).ravel()
+    lacking = np.isnan(losses["control_loss"]).any(-1)
+    columns["controlled"] = ~lacking.ravel()
     return columns
 
 
@@ -422,12 +446,19 @@ def _once(
 def _check_cell(places: _Places, losses: dict) -> None:
     "As `check_losses`, of all strings of a cell"
     both = np.stack([losses["train_loss"], losses["test_loss"]])
-    wrong = ~(np.isfinite(both) & (both >= 0)).all((0, -1))
+    possible = np.isfinite(both) & (both >= 0)
+    wrong = ~possible.all((0, -1))
     # the first string is looked at in any case, for the epochs that all have in common
     for r, i in [(0, 0), *np.argwhere(wrong)]:
-        called = f"{places.names[i]}, repeat {places.repeats[r]}"
+        string = places.names[i]
+        repeat = places.repeats[r]
         train, test = both[:, r, i]
-        check_losses(called, places.epochs, train, test)
+        check_losses(
+            f"{string}, repeat {repeat}",
+            places.epochs,
+            train,
+            test,
+        )
 
 
 def _start_epochs(
