@@ -383,6 +383,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                      'memnb.compare.blind._differences': ('compare/blind.html#_differences', 'memnb/compare/blind.py'),
                                      'memnb.compare.blind._scores': ('compare/blind.html#_scores', 'memnb/compare/blind.py'),
                                      'memnb.compare.blind._seen': ('compare/blind.html#_seen', 'memnb/compare/blind.py'),
+                                     'memnb.compare.blind._word_shares': ('compare/blind.html#_word_shares', 'memnb/compare/blind.py'),
                                      'memnb.compare.blind.anybody_goes_on': ( 'compare/blind.html#anybody_goes_on',
                                                                               'memnb/compare/blind.py'),
                                      'memnb.compare.blind.blind': ('compare/blind.html#blind', 'memnb/compare/blind.py'),

@@ -124,6 +124,16 @@ def _scores(
     )
 
 
+def _word_shares(texts: list) -> dict:
+    "In which share of some texts words, and pairs of words, stand"
+    count = Counter()
+    for text in texts:
+        words = text.split()
+        pairs = map(" ".join, zip(words, words[1:]))
+        count.update({*words, *pairs})
+    return {word: n / len(texts) for word, n in count.items()}
+
+
 def _differences(texts: list, never: list) -> tuple:
     "By what two sets differ most, in words: numbers of `looks`, then words that one of them has more often"
     ours = [looks(text) for text in texts]
@@ -138,14 +148,8 @@ def _differences(texts: list, never: list) -> tuple:
         by_size.append((apart, f"{name} ({medians})"))
     by_size.sort(reverse=True)
     differences = [words for apart, words in by_size if apart > 0.15][:3]
-    shares = []
-    for some in (texts, never):
-        count = Counter()
-        for text in some:
-            words = text.split()
-            count.update({*words, *map(" ".join, zip(words, words[1:]))})
-        shares.append({w: n / len(some) for w, n in count.items()})
-    in_ours, in_theirs = shares
+    in_ours = _word_shares(texts)
+    in_theirs = _word_shares(never)
     gaps = {
         word: in_ours.get(word, 0) - in_theirs.get(word, 0)
         for word in {*in_ours, *in_theirs}
@@ -167,8 +171,15 @@ def judged_blind(
     never: list,
     seed: int = 0,
 ) -> Blind:
-    "Can texts and those never shown be told apart without any model? Strings of both sets; the first of each are read"
-    texts, never = texts[:_MOST], never[:_MOST]
+    """Can texts and those never shown be told apart without any model?
+
+    Args:
+        texts: strings, of which the first are read
+        never: strings that were never shown, the same
+        seed: of the folds, and of the sets that are shuffled
+    """
+    texts = texts[:_MOST]
+    never = never[:_MOST]
     fewest = min(len(texts), len(never))
     if fewest < _FEWEST:
         return Blind(
@@ -181,13 +192,15 @@ def judged_blind(
     rng = np.random.default_rng(seed)
     shuffled = [rng.permutation(member) for _ in range(_SHUFFLES)]
     by_chance = [auc(_scores(seen, some, seed), some) for some in shuffled]
-    half = 1.96 * max(float(np.std(by_chance, ddof=1)), _delong(scores, member))
-    verdict = Blind(found, max(0.0, found - half), min(1.0, found + half))
-    return (
-        verdict._replace(differ=_differences(texts, never))
-        if verdict.apart
-        else verdict
-    )
+    # the wider of two intervals: that of sets that chance made, and that of texts drawn anew
+    spread = max(float(np.std(by_chance, ddof=1)), _delong(scores, member))
+    half = 1.96 * spread
+    low = max(0.0, found - half)
+    high = min(1.0, found + half)
+    verdict = Blind(found, low, high)
+    if not verdict.apart:
+        return verdict
+    return verdict._replace(differ=_differences(texts, never))
 
 
 def blind(texts: list, never: list) -> Blind:

@@ -9,11 +9,22 @@ __all__ = ['RUN_READERS', 'CHECKS', 'auc_of']
 import numpy as np
 
 from .relations import scores, shown_auc
+from .worlds import World
 from ..exercises import first_wrong
 
 # %% ../../nbs/compare/exercises.ipynb #7ea0ec61
-def auc_of(world, *measures: str, times: int = 1) -> dict:
-    "How well measures, as 'loss', tell which texts of a world were shown so many times an epoch: name -> AUC"
+def auc_of(
+    world: World,
+    *measures: str,
+    times: int = 1,
+) -> dict:
+    """How well measures tell which texts of a world were shown: name -> AUC
+
+    Args:
+        world: trained or made up
+        *measures: names, as 'loss'
+        times: how often an epoch the texts were shown to those who were shown them
+    """
     by_measure = scores(world)
     texts = world.times == times
     shown = world.shown[:, texts]
@@ -27,7 +38,8 @@ def auc_of(world, *measures: str, times: int = 1) -> dict:
 def _order(predicted, run):
     "Do the measures stand in the predicted order, but for ties of .02?"
     wrong = []
-    for lower, higher in zip(predicted, predicted[1:]):
+    neighbours = zip(predicted, predicted[1:])
+    for lower, higher in neighbours:
         if run[lower] > run[higher] + 0.02:
             wrong.append(f"{lower} has {run[lower]}, {higher} {run[higher]}")
     if not wrong and set(predicted) != set(run):

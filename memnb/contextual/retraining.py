@@ -33,8 +33,10 @@ from ..store import fresh_since
 def _by_frequency(g: Grammar, ranked: pd.DataFrame, size: int, n: int, seed):
     "The middle string of each of n numbers of copies, from the most to the fewest"
     sampled = Counter(g.sample(10000, [seed, 2]))
-    share = size / sampled.total()
-    copies = [max(1, round(sampled[text] * share)) for text in ranked.text]
+    total = sampled.total()
+    copies = [
+        max(1, round(sampled[text] * size / total)) for text in ranked.text
+    ]
     ranked = ranked.assign(copies=copies)
     levels = sorted({*copies}, reverse=True)
     if len(levels) < n:
@@ -259,18 +261,24 @@ def string_losses(net, sequences, start):
     "Mean losses of token sequences in one batch, nats per token; the first token is predicted from `start`"
     import torch
 
-    w = max(map(len, sequences))
-    x = torch.tensor(
-        [[start, *s] + [start] * (w - len(s)) for s in sequences],
-        device=net.device,
-    )
-    ends = torch.tensor([[len(s)] for s in sequences], device=net.device)
-    real = torch.arange(w, device=net.device) < ends
+    longest = max(map(len, sequences))
+    padded = [
+        [start, *ids] + [start] * (longest - len(ids)) for ids in sequences
+    ]
+    tokens = torch.tensor(padded, device=net.device)
+    ends = torch.tensor([[len(ids)] for ids in sequences], device=net.device)
+    # which places are tokens of a sequence, and no padding
+    real = torch.arange(longest, device=net.device) < ends
     with torch.no_grad():
-        mask = torch.nn.functional.pad(real[:, :-1].long(), (1, 0), value=1)
-        logits = net(input_ids=x[:, :-1], attention_mask=mask).logits.float()
-        lp = logits.log_softmax(-1).gather(-1, x[:, 1:, None])[..., 0]
-        return -(lp * real).sum(1) / real.sum(1)
+        mask = torch.nn.functional.pad(
+            real[:, :-1].long(),
+            (1, 0),
+            value=1,
+        )
+        answer = net(input_ids=tokens[:, :-1], attention_mask=mask)
+        log_probs = answer.logits.float().log_softmax(-1)
+        of_tokens = log_probs.gather(-1, tokens[:, 1:, None])[..., 0]
+        return -(of_tokens * real).sum(1) / real.sum(1)
 
 # %% ../../nbs/contextual/retraining.ipynb #dacc5ef4
 def tree_losses(net, sequences, start):
@@ -397,10 +405,13 @@ def _count_tuned(t: Trainings, n_params: int) -> list:
     "Count what fine-tunings would cost; losses of zero in their place"
     count = core.counted()
     count.trainings += len(t.sets)
+    trained_on = sum(map(len, t.sets)) * t.epochs
     # forwards alone take a third of forwards and backwards
-    looked_at = sum(t.most) * (len(t.at) - 1) / 3
-    strings = sum(map(len, t.sets)) * t.epochs + looked_at
-    tokens = strings * len(token_ids(t.g, t.sets[0][:1])[0])
+    looks = len(t.at) - 1
+    looked_at = sum(t.most) * looks / 3
+    # all strings count as long as the first
+    first, *_ = token_ids(t.g, t.sets[0][:1])
+    tokens = (trained_on + looked_at) * len(first)
     # AdamW with clipping: 100 operations a weight and step
     steps = t.per * t.epochs * len(t.sets)
     count.flops += n_params * (6 * tokens + 100 * steps)
@@ -545,7 +556,8 @@ SETTINGS_OF_RUNS = ["natural", "given", "reversed", "published"]
 def looks_at(per: int, epochs: int) -> list:
     "Steps after which to evaluate, from 1, of `per` steps per epoch: twenty in the first two epochs, then every epoch"
     last = epochs * per
-    looks = {round(step) for step in np.linspace(0, 2 * per, 21)}
+    early = np.linspace(0, 2 * per, 21)
+    looks = {round(step) for step in early}
     for epoch in range(1, epochs + 1):
         # behind the twentieth every other epoch
         if epoch <= 20 or epoch % 2 == 0:
