@@ -118,10 +118,12 @@ def parameters_of(source: str, name: str, inside: str = "") -> dict:
         )
     params = {}
     tokens = tokenize.generate_tokens(StringIO(source).readline)
-    helps = {
+    comments = [t for t in tokens if t.type == tokenize.COMMENT]
+    helps = {t.start[0]: t.string.lstrip("# ") for t in comments}
+    above = {
         t.start[0]: t.string.lstrip("# ")
-        for t in tokens
-        if t.type == tokenize.COMMENT
+        for t in comments
+        if t.line.lstrip().startswith("#")
     }
     for s in body:
         target = (
@@ -139,7 +141,10 @@ def parameters_of(source: str, name: str, inside: str = "") -> dict:
             ) from None
         note = getattr(s, "annotation", None)
         kind = ast.unparse(note) if note else type(default).__name__
-        comment = helps.get(s.end_lineno, "")
+        # a long line is broken by the formatter: its comment stands inside, or on the line above
+        lines = range(s.lineno, s.end_lineno + 1)
+        comment = " ".join(helps[line] for line in lines if line in helps)
+        comment = comment or above.get(s.lineno - 1, "")
         params[target.id] = Param(kind, default, comment)
     return params
 

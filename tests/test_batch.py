@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -899,6 +900,15 @@ def test_list_shows_papers_parameters_and_profiles(house, capsys):
         "profile mine\n  dice-n=1  n=1\n  dice-n=2  n=2\n" in out
         and "room" not in out
     )
+
+
+def test_every_size_and_parameter_is_explained(capsys):
+    "Also where the formatter has broken its line in three"
+    assert cli.main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    given = [line.strip() for line in lines if re.match(r" {4}\w+: ", line)]
+    bare = [line for line in given if not re.search(r"\S {2,}\S", line)]
+    assert len(given) > 50 and not bare
 
 
 def test_module_runs_as_a_command():
