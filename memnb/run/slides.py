@@ -16,7 +16,7 @@ from ..core import paper_file, package_dir, replacing, require, share_dir
 from ..core import version
 from ..papers import find, notebooks, title
 from ..plots import label
-from ..rendering import markdown_html, templates
+from ..rendering import MARKS, markdown_html, templates
 from .ours import is_page, may_write
 
 if TYPE_CHECKING:
@@ -196,7 +196,9 @@ def verdicts(word: str, claims: list[str]) -> list[Verdict]:
         if rows.empty:
             raise ValueError(f"the board of {word} has no claim {claim}")
         outcomes = []
-        for verdict, same in rows.groupby("verdict", sort=False):
+        # what is decided first
+        for verdict in sorted({*rows.verdict}, key=[*MARKS].index):
+            same = rows[rows.verdict == verdict]
             about = [label(model) for model in same.model if model]
             if len(rows) == 1:
                 about.append(_estimate(same.iloc[0]))
