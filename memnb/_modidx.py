@@ -1267,6 +1267,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                      'memnb.icl.measuring.run': ('icl/measuring.html#run', 'memnb/icl/measuring.py'),
                                      'memnb.icl.measuring.ten_answers': ('icl/measuring.html#ten_answers', 'memnb/icl/measuring.py')},
             'memnb.icl.method': { 'memnb.icl.method.completion': ('icl.html#completion', 'memnb/icl/method.py'),
+                                  'memnb.icl.method.content_words': ('icl.html#content_words', 'memnb/icl/method.py'),
                                   'memnb.icl.method.correlation': ('icl.html#correlation', 'memnb/icl/method.py'),
                                   'memnb.icl.method.cut': ('icl.html#cut', 'memnb/icl/method.py'),
                                   'memnb.icl.method.k_shot': ('icl.html#k_shot', 'memnb/icl/method.py'),

@@ -19,18 +19,18 @@ def row_test(model, table, n=10, rows=5, seed=0):
     shown = ["\n".join(table.lines[i - rows : i]) + "\n" for i in at]
     said = model.generate(shown, max_tokens=80, stop=["\n"])
     truth = [table.lines[i] for i in at]
-    return pd.DataFrame(dict(truth=truth, answer=said)).eval(
-        "ok = truth == answer"
-    )
+    answers = pd.DataFrame(dict(truth=truth, answer=said))
+    return answers.assign(ok=answers.truth == answers.answer)
 
 # %% ../../nbs/10_tabular.ipynb #abd234f6
 def lines_right(truth, said):
     "Lines that agree, one after the other from the cut on"
-    pairs = zip(truth.split("\n"), said.split("\n"))
-    return next(
-        (i for i, (a, b) in enumerate(pairs) if a != b),
-        min(truth.count("\n"), said.count("\n")) + 1,
-    )
+    right = 0
+    for wanted, given in zip(truth.split("\n"), said.split("\n")):
+        if wanted != given:
+            break
+        right += 1
+    return right
 
 # %% ../../nbs/10_tabular.ipynb #320fa547
 def chance_valid(df, row, column):
