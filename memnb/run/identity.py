@@ -5,17 +5,17 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..core import package_dir, paper_file, sha256
 from ..papers import parameters, source_cells, stamp, syntax_tree
 from .redact import redact
 
 
-def checksum(x) -> str:
+def checksum(x: object) -> str:
     """Sixteen hexadecimal digits for text or a plain value
 
     Args:
@@ -37,7 +37,7 @@ class Code(NamedTuple):
 
 
 @lru_cache(512)
-def _code(file, stamp):
+def _code(file: Path, stamp: object) -> Code:
     "Text of a file of code, and the checksum of it as it is parsed, without its comments"
     text = file.read_text(encoding="utf-8")
     parsed = ast.dump(syntax_tree(text)) if file.suffix == ".py" else text
@@ -124,7 +124,7 @@ def _model(word: str, home: Path = None) -> str:
         return ""  # it cannot be loaded, and the run will say why
 
 
-def _words(value) -> Iterator[str]:
+def _words(value: object) -> Iterator[str]:
     "All strings in the value of a parameter, in lists and mappings, too"
     if isinstance(value, str):
         yield value
@@ -135,7 +135,7 @@ def _words(value) -> Iterator[str]:
             yield from _words(part)
 
 
-def _own_data(words) -> dict:
+def _own_data(words: Iterable[str]) -> dict:
     "The reader's own files of data sets, in the folder MEMNB_DATA, by any of their names: word -> checksum"
     if not os.path.isdir(os.environ.get("MEMNB_DATA", "")):
         return {}
@@ -190,7 +190,7 @@ def files_read(values: dict, nb: Path) -> dict:
     return read
 
 
-def run_parts(run) -> dict:
+def run_parts(run: Any) -> dict:
     """What a run depends on
 
     Args:
@@ -227,12 +227,12 @@ def metadata_of(path: Path) -> dict:
     return meta
 
 
-def finished(run) -> bool:
+def finished(run: Any) -> bool:
     "Whether a run is done, as it is now; False also where its file is torn"
     return metadata_of(run.out).get("parts") == run_parts(run)
 
 
-def what_changed(run) -> str:
+def what_changed(run: Any) -> str:
     "Why a run is to be done again, as 'code of lm, parameter n changed since'; '' where nothing is known"
     before = metadata_of(run.out).get("parts")
     if not before:

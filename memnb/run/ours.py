@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -74,7 +75,9 @@ def is_table(file: Path, page: Path) -> bool:
     )
 
 
-def may_write(file: Path, is_ours=is_any, *beside: Path):
+def may_write(
+    file: Path, is_ours: Callable[..., bool] = is_any, *beside: Path
+) -> None:
     """Raise ValueError where a folder, or a file that memnb did not write, stands in the place of a file.
 
     `is_ours` tells a file of the kind that is to be written, from it and the files `beside`. An empty file may be

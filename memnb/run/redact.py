@@ -3,9 +3,11 @@
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ..core import cache_dir, checkout, root
 
@@ -79,7 +81,7 @@ def _secrets():
     return secrets
 
 
-def _host_patterns(host):
+def _host_patterns(host: str) -> Iterator[str]:
     "Patterns of the name of this machine, and of its part before the first dot"
     for name in sorted(
         {host, host.partition(".")[0]} - {"localhost"}, key=len, reverse=True
@@ -93,7 +95,7 @@ def _host_patterns(host):
             yield rf"(?<![\w.-]){word}(?=:\d{{4,5}}(?!\d)|\.(?:local|lan|home|internal)\b)"
 
 
-def redactor():
+def redactor() -> Callable[[str], str]:
     "A function that takes keys, folders, names of the user and of the machine, as they are now, out of many texts"
     import socket
 
@@ -118,7 +120,7 @@ def redactor():
         steps.append(("", re.compile(pattern, re.I), "this-machine"))
 
     @cache  # notebooks of one paper share most of their texts
-    def clean(text):
+    def clean(text: str) -> str:
         for need, pattern, word in steps:
             if need in text:
                 text = pattern.sub(word, text)
@@ -138,11 +140,11 @@ BINARY = re.compile(
 )
 
 
-def redact_notebook(nb, clean=None):
+def redact_notebook(nb: Any, clean: Callable[[str], str] | None = None) -> Any:
     "A copy of a notebook, the content of its file or nbformat's object, that may be passed on"
     clean = clean or redactor()
 
-    def walk(x):
+    def walk(x: Any) -> Any:
         if isinstance(x, str):
             return x if BINARY.fullmatch(x) else clean(x)
         if isinstance(x, dict):

@@ -42,7 +42,7 @@ def one_verdict(said: Iterable[str], apart: str = DIFFER) -> str:
     return "not asked"
 
 
-def _that_count(votes, model):
+def _that_count(votes: list, model: str) -> list:
     "The votes about a model that count: of runs of this model, before all others; smoke runs where there is no other"
     counting = [vote for vote in votes if vote["model"] == model]
     tests = (
@@ -129,7 +129,7 @@ class Paper:
         self.read_head(notebooks[-1].cells[0].source)
         self.lead = self.lead_picture(notebooks)
 
-    def read_head(self, source: str):
+    def read_head(self, source: str) -> None:
         "Take from the first cell: the question, what the paper found and came out here, authors to address"
         parts = source.split("\n\n")
         question, about = [*parts, "", ""][1:3]
@@ -159,13 +159,13 @@ def runs_found(runs: Path = None) -> Path:
     return runs
 
 
-def _write(file, template, **parts):
+def _write(file: Path, template: str, **parts) -> None:
     with replacing(file) as part:
         html = templates().get_template(template).render(**parts)
         part.write_bytes(html.encode("utf-8", "replace"))
 
 
-def _write_pages(nbs, folder, home):
+def _write_pages(nbs: list, folder: Path, home: str) -> None:
     "Write a page a notebook, and remove pages of ours for runs that are gone"
     home = f"../{quote(home)}"
     for nb in nbs:
