@@ -178,16 +178,12 @@ def _distinct(rows: pd.DataFrame, column: str) -> list[str]:
 def foot(rows: pd.DataFrame, n: str = "", interval: str = "") -> str:
     """A line on who was measured, by the rows that are drawn, how often, and what the bars are.
 
-    `n` are independent units, as '48 instances', `interval` is as '95 % Clopper-Pearson'.
+    `n` are independent units, as '48 instances', `interval` is as '95 % Clopper-Pearson'. Rows of the profile 'smoke'
+    say so, since they are too few for a result. Profiles and seeds of all rows stand in the rows themselves.
     """
-    profiles = _distinct(rows, "profile")
-    seeds = [seed.removesuffix(".0") for seed in _distinct(rows, "seed")]
     parts = [", ".join(map(label, _distinct(rows, "model")))]
-    if profiles:
-        parts.append(f"profile {', '.join(profiles)}")
-    if seeds:
-        plural = "s" if len(seeds) > 1 else ""
-        parts.append(f"seed{plural} {', '.join(seeds)}")
+    if "smoke" in _distinct(rows, "profile"):
+        parts.append("profile smoke")
     if n:
         parts.append(f"n = {n}")
     if interval:

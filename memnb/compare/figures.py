@@ -285,7 +285,7 @@ def fig2(axs, rows):
     return (
         "Spearman correlation of the texts by their mean score where they were shown, a mean over worlds. "
         "Framed: a measure with itself, in two halves of the models. The ratio and the bits are one number, "
-        "the bits cut at zero. Measures that give all texts shown once the same score have no ranking.",
+        "the bits cut at zero. A measure that gives every text shown once the same score has no ranking.",
         plots.foot(rows[rows.part == "world"], "means over worlds"),
     )
 
@@ -375,8 +375,8 @@ def fig6(ax, rows):
     return (
         "Two models that are alike but for the half that they were shown; each text is asked of both. "
         "Intervals are over texts, and the grey line is guessing. A measure left of it is lower for texts "
-        "that were shown. The contextual measure knows two epochs, before the tuning and after it. LiRA is left "
-        "out: of one other model it makes the ranking of the counterfactual measure.",
+        "that were shown. The contextual measure knows two epochs, before the tuning and after it. LiRA is "
+        "omitted: with one reference model it ranks texts exactly as the counterfactual measure does.",
         plots.foot(
             d.assign(model="SmolLM2"),
             f"{counts.sum():.0f} texts",

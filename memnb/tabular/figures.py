@@ -818,8 +818,8 @@ def fig_x_eyes(measured: pd.DataFrame, reported: pd.DataFrame = None):
             bbox_to_anchor=(1, 1),
         )
     caption = (
-        "Share of known rows found, in the same mode, with the same examples and sizes as in Table 1; of the header test a "
-        "point is one split, and the test fails only where all four do. Controls are rows of the same files, not in training; a "
+        "Share of known rows found, in the same mode, with the same examples and sizes as in Table 1. For the header "
+        "test a point is a single cut; the test takes the best of four. Controls are rows of the same files, not in training; a "
         "control whose first token is right was guessed."
     )
     n = f"{counts.n.min():.0f} to {counts.n.max():.0f} a point"
