@@ -269,7 +269,7 @@ def _share(rows: pd.DataFrame, claim: Claim) -> Estimate:
         cases = tuple(rows.value / rows.n)
     return Estimate(share, low, high, n, unit, cases=cases)
 
-
+# %% ../nbs/rooms/claims.ipynb #a1715ccf
 def _rank(rows: pd.DataFrame, claim: Claim) -> Estimate:
     "Spearman's rank correlation of values and another column"
     order = rows[claim.by]
@@ -440,7 +440,7 @@ class _Basis(NamedTuple):
     source: object  # what statistics are made from: these rows, or the paper's tables of them
     reported: pd.DataFrame
 
-
+# %% ../nbs/rooms/claims.ipynb #03bf144e
 def _basis(
     described: Paper | None,
     paper: str,
@@ -459,7 +459,7 @@ def _basis(
         source = described.tables(rows)
     return _Basis(rows, source, reported)
 
-
+# %% ../nbs/rooms/claims.ipynb #fda8db29
 def _lines(
     described: Paper | None, basis: _Basis, claims: list[Claim], reading: dict
 ) -> pd.DataFrame:
@@ -484,7 +484,7 @@ def _lines(
             lines.append(head | judge(claim, rows))
     return pd.DataFrame(lines, columns=BOARD)
 
-
+# %% ../nbs/rooms/claims.ipynb #4a9634c6
 def board(
     paper: str,
     measured: pd.DataFrame = None,
@@ -536,7 +536,7 @@ def rounded(line: dict, digits: int = 3) -> dict:
             break
     return line | short
 
-
+# %% ../nbs/rooms/claims.ipynb #33699eb2
 def shipped(board: pd.DataFrame) -> pd.DataFrame:
     """What board.csv holds of a board: the columns `SHIPPED`, without claims that nobody was asked about.
 
@@ -551,7 +551,7 @@ def shipped(board: pd.DataFrame) -> pd.DataFrame:
     n = table.n.round().astype("Int64")
     return table.assign(**words, n=n)
 
-
+# %% ../nbs/rooms/claims.ipynb #aaa7183a
 def beside(board: pd.DataFrame, paper: str) -> pd.DataFrame:
     """A board with the columns readings, confirmed and looked of the one that ships, where its numbers are the same.
 
@@ -593,7 +593,7 @@ def _verdicts_of(lines: list[dict]) -> str:
         return f"{words[0]} (all {len(words)} models)"
     return ", ".join(f"{word} ({n})" for word, n in counts.items())
 
-
+# %% ../nbs/rooms/claims.ipynb #4309b991
 def contents(paper: str) -> pd.DataFrame:
     """The claims of a paper in the order of its page, by the board that ships.
 
@@ -633,7 +633,7 @@ def contents(paper: str) -> pd.DataFrame:
         rows, columns=["section", "claim", "paper", "verdict", "readings"]
     )
 
-
+# %% ../nbs/rooms/claims.ipynb #60ac86b2
 def contents_of_page(paper: str) -> "Markdown":
     """What `contents` gives as a table of a page, with each section named once.
 
@@ -683,7 +683,7 @@ def _ends_text(line: NamedTuple) -> str:
     exact = line.low == line.high
     return "" if exact else f" ({low} to {high})"
 
-
+# %% ../nbs/rooms/claims.ipynb #8b262778
 def estimate_text(line: NamedTuple) -> str:
     """Estimate, interval and bounds in words, as '3 (2.9 to 3.1); more than 3.5'.
 
@@ -718,7 +718,7 @@ def units_text(line: NamedTuple) -> str:
 
 BOARD_MIME = "application/vnd.memnb.board+json"
 
-
+# %% ../nbs/rooms/claims.ipynb #b48a8424
 class Verdicts:
     """A board, or some of its rows, as a notebook shows it: a table for people, data for programs.
 
@@ -803,7 +803,7 @@ def readings(
             parts.append(lines.assign(reading=name, choice=str(choice)))
     return pd.concat(parts, ignore_index=True)
 
-
+# %% ../nbs/rooms/claims.ipynb #5fe5f348
 def agreement(judged: pd.DataFrame) -> pd.Series:
     """In how many of its readings a claim has the verdict of the board, as '7 of 8', by id and model.
 
@@ -918,7 +918,7 @@ def _draw_line(axes: "Axes", place: int, line: NamedTuple) -> None:
     words = f"{number}\n{edges}; n = {units}"
     axes.text(1.15, place, words, va="center", fontsize=6.5)
 
-
+# %% ../nbs/rooms/claims.ipynb #80d50e0e
 def forest(board: pd.DataFrame) -> "Axes":
     """A line a claim of a board: estimate, interval, bounds and cases.
 

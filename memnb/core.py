@@ -115,7 +115,7 @@ def own_dir(name: str) -> Path:
 # an escape sequence, or another control character than the end of a line and a tab
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
-
+# %% ../nbs/rooms/core.ipynb #f12d3714
 def printable(text: str) -> str:
     "A text without what a terminal acts on, as the colours and names of a server's answer"
     return _CONTROL.sub("", text)

@@ -209,7 +209,7 @@ def _advice(record, error, sep):
         )
     return f"A quote in a quoted value is written twice, and before and behind such a value stands {sep!r}"
 
-
+# %% ../nbs/rooms/data.ipynb #6b45454b
 def _records(text, what, sep=",", above=0):
     "Each `_Record` of a csv text that has so many lines above it"
     end = "\n" if "\n" in text else "\r"
@@ -280,7 +280,7 @@ def _without_blanks(records, what, least):
     behind = records.index(kept[-1]) + 1
     return kept, behind - len(kept)
 
-
+# %% ../nbs/rooms/data.ipynb #0743abba
 def _check_first(records, what, least):
     "`DataError` where the first record cannot be that of a table with `least` columns"
     first = records[0]
@@ -315,7 +315,7 @@ def _check_names(names, what, least):
             f"{what}: the header has {_short(twice[0])} more than once; rename them"
         )
 
-
+# %% ../nbs/rooms/data.ipynb #d5d413b4
 def _check_rows(rows, names, what, sep, least):
     "`DataError` for rows that do not fit the names of the columns, or are too few"
     for row in rows:
@@ -340,7 +340,7 @@ def _looks_like_row(df):
     ]
     return 2 * sum(alike) >= len(alike)
 
-
+# %% ../nbs/rooms/data.ipynb #a01f6553
 def _read_csv(text, what, skip=0, header=True, sep=None, least=2):
     "A `_Csv` of `least` columns and rows"
     if sep is None and (line := re.match(r"sep=(.)\r?\n", text)):
@@ -399,7 +399,7 @@ def once(f: Callable) -> Callable:
 
     return kept
 
-
+# %% ../nbs/rooms/data.ipynb #90959b1b
 @dataclass(eq=False, repr=False)
 class Table:
     "A table as its csv file has it; to change it, make another one with `dataclasses.replace`"
@@ -456,7 +456,7 @@ class Table:
         present = self.df.mask(bare.isin(MISSING))
         return present.apply(_numbers)
 
-
+# %% ../nbs/rooms/data.ipynb #ba4a3f94
 def _numbers(column):
     "A column of strings as int64 or float64, or unchanged where a value is not a number"
     bare = column.str.strip()
@@ -548,7 +548,7 @@ def _files_of_splits(folder, splits):
                 files[split] = file
     return files
 
-
+# %% ../nbs/rooms/data.ipynb #c08af02f
 def _own_files(word, split=None):
     "The files of the user's own that `load` reads for a word: split -> path"
     one = find_set(word)
@@ -582,7 +582,7 @@ class _Raw(NamedTuple):
     name: str  # for people: where they come from
     raw: bytes
 
-
+# %% ../nbs/rooms/data.ipynb #bf55f5e9
 def _named(path):
     "A file of the user's as `_Raw`"
     top = os.environ.get("MEMNB_DATA")
@@ -778,7 +778,7 @@ def _written_anew(frame: pd.DataFrame) -> str:
         f"the file. Look at {', '.join(doubtful or ['blanks and quotes'])}; better give the file"
     )
 
-
+# %% ../nbs/rooms/data.ipynb #361bfdb8
 def _own_table(source, split: str | None = None) -> tuple:
     "(split, name, bytes) of a table of the user's: a DataFrame, a file, or a name in `MEMNB_DATA`"
     if isinstance(source, pd.DataFrame):
@@ -809,7 +809,7 @@ def _there(path):
         )
     return path
 
-
+# %% ../nbs/rooms/data.ipynb #28a754b9
 def _load_items(one, split):
     "The items of a known text set"
     parts = []
@@ -819,7 +819,7 @@ def _load_items(one, split):
         parts.append(_tidy(items, one, what, of_split, origin))
     return pd.concat(parts, ignore_index=True)
 
-
+# %% ../nbs/rooms/data.ipynb #9304cb5f
 def _load_table(source, one, split, name, skip, header, encoding):
     "A table, known (`one`) or the user's, with the roles of columns that are known"
     if one:
@@ -857,7 +857,7 @@ def _load_table(source, one, split, name, skip, header, encoding):
     say(f"{called}: {note}")
     return replace(table, notes=(note,))
 
-
+# %% ../nbs/rooms/data.ipynb #3e8c5422
 def load(
     source: "str | os.PathLike | pd.DataFrame | Table",
     split: str | None = None,
@@ -962,7 +962,7 @@ def read_frame(
         _check_is_csv(text, what)
     return _read_csv(text, what, least=1).df
 
-
+# %% ../nbs/rooms/data.ipynb #e9bab39a
 def _json(text, what):
     "The records of a JSON file: one list, a record a line, or the log in a state of transformers' Trainer"
     try:
@@ -998,7 +998,7 @@ def _json_lines(text, what):
             ) from None
     return records
 
-
+# %% ../nbs/rooms/data.ipynb #e365e149
 def _frame_of(source, column, encoding):
     "(what messages call it, DataFrame) of texts of a user"
     if isinstance(source, pd.DataFrame):
@@ -1016,7 +1016,7 @@ def _frame_of(source, column, encoding):
         )
     return Path(source).name, read_frame(source, encoding)
 
-
+# %% ../nbs/rooms/data.ipynb #cbb6df0a
 def texts(
     source: Any,
     column: str = "text",

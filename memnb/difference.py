@@ -141,7 +141,7 @@ class Turned(NamedTuple):
     # verdict on the rows that are here
     now: str
 
-
+# %% ../nbs/rooms/difference.ipynb #d56a4012
 def _turned(
     paper: str, board: Path, was: pd.DataFrame, now: pd.DataFrame
 ) -> list[Turned]:
@@ -166,7 +166,7 @@ def _words_with_rows(*tops: Path) -> list[str]:
     pages = [word for word in notebooks() if word in words]
     return pages + sorted(words - {*pages})
 
-
+# %% ../nbs/rooms/difference.ipynb #845710a2
 def differences(papers: list[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What differs from what ships: runs and quantities, see `_compared`, and claims, `Turned`.
 

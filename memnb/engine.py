@@ -124,7 +124,7 @@ def init_weights(c: Config, seed: int = 0) -> np.ndarray:
 # rounded to the nearest; 16 bits, each step rounded by chance, so that small steps are not lost on average
 PRECISIONS = ("fp32", "bf16", "bf16-stored", "bf16-stochastic")
 
-
+# %% ../nbs/rooms/engine.ipynb #c63060ec
 @dataclass(frozen=True)
 class Schedule:
     "How a model is trained and looked at"

@@ -38,7 +38,7 @@ class Near(BaseModel, extra="forbid"):
         ]
         return ", ".join(text.replace("%", " %") for text in wrong)
 
-
+# %% ../nbs/rooms/exercises.ipynb #5ca6e4e7
 class Experiment(BaseModel, extra="forbid"):
     "Something to predict, to run and to compare"
 
@@ -69,7 +69,7 @@ class Experiment(BaseModel, extra="forbid"):
 
     __str__ = _repr_markdown_ = __repr__
 
-
+# %% ../nbs/rooms/exercises.ipynb #fd644003
 class Graded(str):
     "What a prediction comes to, in words; in a notebook with a picture"
 
@@ -83,7 +83,7 @@ class Graded(str):
         words = escape(self)
         return f'<p>{words}</p><img alt="{words}" src="{source}">'
 
-
+# %% ../nbs/rooms/exercises.ipynb #e5c17212
 def _drawn(e: Experiment, shown: dict):
     "Bars of what came out, circles of what was predicted"
     import matplotlib.pyplot as plt
@@ -120,7 +120,7 @@ def _drawn(e: Experiment, shown: dict):
         fig.legend(loc="outside right center", handlelength=1)
     return plots.finish(fig, e.title)
 
-
+# %% ../nbs/rooms/exercises.ipynb #2d1d33dc
 def exercise(paper: str, number: int) -> Experiment:
     """What to predict and to run in an experiment of a paper.
 
@@ -158,7 +158,7 @@ def hint(paper: str, number: int, which: int = 1) -> str:
     left = len(hints) - which
     return f"{hints[which - 1]} ({left} more)"
 
-
+# %% ../nbs/rooms/exercises.ipynb #b42985f2
 def _for_class(paper: str) -> Exercises:
     "Readers and checks of a paper, both empty where it has none"
     described = paper_of(paper)
@@ -183,7 +183,7 @@ def _refuse(part: object, offers: list):
     if not offers and not isfinite(part):
         raise ValueError(f"{part!r} is no number")
 
-
+# %% ../nbs/rooms/exercises.ipynb #e5c29a92
 def grade(paper: str, number: int, predicted: object, run: object) -> Graded:
     """Compare what was predicted with a run, in the experiment of a paper with this number.
 

@@ -205,7 +205,7 @@ class Decoder:
         tails.ends = [end + 1 for end in tails.ends]
         return scores
 
-
+# %% ../nbs/rooms/fourbit.ipynb #7ebf1b57
 @lru_cache(maxsize=1)
 def _decoder(fast):
     "A network in blocks, or None where it is none of those"
@@ -237,7 +237,7 @@ def _seconds_of(products):
                 break
     return least
 
-
+# %% ../nbs/rooms/fourbit.ipynb #ec868627
 @lru_cache(maxsize=4)
 def _torch_is_faster(fast, decoder, rows):
     "Whether the library's products with so many rows take clearly less time than those of blocks; said where they do"
@@ -261,7 +261,7 @@ def _torch_is_faster(fast, decoder, rows):
         return True
     return False
 
-
+# %% ../nbs/rooms/fourbit.ipynb #e4410db1
 class FourBit(HF):
     "A model whose answers are written out of blocks"
 

@@ -175,7 +175,7 @@ def _most_bits(c: Config, data) -> float:
 # what reading a file can raise that was not written to its end, or by somebody else
 _DAMAGED = OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile
 
-
+# %% ../nbs/rooms/gpt.ipynb #84acdbe4
 class _Run:
     "A model in training"
 
@@ -386,7 +386,7 @@ class _Named(NamedTuple):
 
 _NAMED = ContextVar("what is being trained", default=None)
 
-
+# %% ../nbs/rooms/gpt.ipynb #2e7a2c44
 @contextmanager
 def naming(words: str):
     "Lines of progress of all trainings in this block begin with these words, behind those of a block around it"
@@ -412,7 +412,7 @@ def _duration(seconds):
     "A time as one says it"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
-
+# %% ../nbs/rooms/gpt.ipynb #02b9355b
 class _Progress:
     "How much of some trainings is done, in operations"
 
@@ -450,7 +450,7 @@ class _Progress:
             rest = f", {_duration(seconds)} more at most"
         say(f"{self.named.words}: {done:.0%} trained{rest}")
 
-
+# %% ../nbs/rooms/gpt.ipynb #5bed2931
 def _cost(c, schedule):
     "Operations of a whole training, of sequences of full length"
     tokens = c.length * schedule.steps * schedule.batch
@@ -549,7 +549,7 @@ def _jobs(configs, sets, how, absent):
             raise ValueError("all sequences of a run are absent")
         yield _Job(number, c, how.settled(c, len(ids), seed), (ids, lens))
 
-
+# %% ../nbs/rooms/gpt.ipynb #3974c749
 def _trained(runs, threads, progress, tell):
     "Fits of runs of one size and schedule; `threads()` says how many they may use"
     for run in runs:
@@ -566,7 +566,7 @@ def _trained(runs, threads, progress, tell):
                 tell(run.c, run.rows)
     return [r.fit() for r in runs]
 
-
+# %% ../nbs/rooms/gpt.ipynb #53628a3e
 def _advance(runs, threads):
     "Take runs, which have taken as many steps, to their next evaluation; returns the steps"
     first = runs[0]
@@ -593,7 +593,7 @@ def _advance(runs, threads):
         run.took(steps, of_steps, seconds)
     return steps
 
-
+# %% ../nbs/rooms/gpt.ipynb #77069cbf
 def _side_by_side(jobs, side, begun, tell):
     "Fits of runs on a processor, so many at a time, the longest first"
     progress = _Progress(jobs)

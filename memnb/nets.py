@@ -37,7 +37,7 @@ def _seen(weights):
     seen = weights.bfloat16().float()
     return weights + (seen - weights).detach()
 
-
+# %% ../nbs/rooms/nets.ipynb #458e86b1
 class GPT(nn.Module):
     "A tiny GPT-2: token ids, N x T, to scores, N x T x V; those at t are for token t"
 
@@ -107,7 +107,7 @@ class GPT(nn.Module):
             x = x + perceptron(norm(x, f"{i}.ln2"), i)
         return self.product(norm(x, "lnf"), w["wte"].T)
 
-
+# %% ../nbs/rooms/nets.ipynb #cf820adf
 def _logprobs(net, ids):
     "Log-probability of each token, and whether it is the likeliest: sequences x tokens"
     scores = net(ids)
@@ -148,7 +148,7 @@ def _bfloat16(flat, step, stochastic):
 # numbers that a pass over some sequences may keep for its gradient: 64 MiB, on a GPU 4 GiB
 _ROOM = dict(cpu=2**24, cuda=2**30)
 
-
+# %% ../nbs/rooms/nets.ipynb #429fa1fb
 class Torch:
     "The engine in torch"
 
@@ -410,7 +410,7 @@ class _Trained(NamedTuple):
     mean: np.ndarray
     square: np.ndarray
 
-
+# %% ../nbs/rooms/nets.ipynb #05c4072f
 def _same_steps(c, rng, precision, dots=False):
     "Whether both engines take the same steps, and score what comes of them alike"
     sequences = 8
@@ -448,7 +448,7 @@ def _same_steps(c, rng, precision, dots=False):
         and abs(in_c.weights - in_torch.weights).mean() <= wide * 1e-5
     )
 
-
+# %% ../nbs/rooms/nets.ipynb #16bd7e0f
 # models that both engines take the same steps with, some panels of which are not full
 _SMALL = Config(2, 16, 70, 9), Config(1, 32, 130, 9, 2)
 
@@ -507,7 +507,7 @@ def _seconds_a_step(engine, until):
             break
     return least
 
-
+# %% ../nbs/rooms/nets.ipynb #77582213
 def _torch_is_faster(c, schedule, threads):
     "Whether torch takes clearly faster steps than the engine in C, tried with tokens at random"
     rng = np.random.default_rng(0)
@@ -537,7 +537,7 @@ def _tried(c, batch, precision, threads):
     schedule = Schedule(2, batch, 0.01, precision=precision)
     return _torch_is_faster(c, schedule, threads)
 
-
+# %% ../nbs/rooms/nets.ipynb #d7894c83
 def torch_is_faster(c: Config, schedule: Schedule, threads: int = 1) -> bool:
     """Whether torch should take the steps of a training, by a trial of both engines, once a process and size
 

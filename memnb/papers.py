@@ -85,7 +85,7 @@ def source_cells(nb: Path, kind: str) -> list[tuple[str, list[str]]]:
 
 _PARSING = Lock()
 
-
+# %% ../nbs/rooms/papers.ipynb #ea91c3a2
 def syntax_tree(source: str) -> ast.Module:
     """What Python code parses to, one thread at a time: two at once can fail in Python 3.11.
 
@@ -95,7 +95,7 @@ def syntax_tree(source: str) -> ast.Module:
     with _PARSING:
         return ast.parse(source)
 
-
+# %% ../nbs/rooms/papers.ipynb #c92090fa
 def parameters_of(source: str, name: str, inside: str = "") -> dict:
     """Parameters that a cell of a notebook assigns, or a class of a module: name -> `Param`.
 
@@ -148,7 +148,7 @@ def parameters_of(source: str, name: str, inside: str = "") -> dict:
         params[target.id] = Param(kind, default, comment)
     return params
 
-
+# %% ../nbs/rooms/papers.ipynb #6e6c4eea
 def stamp(path: Path) -> tuple:
     """What changes when a file does.
 
@@ -178,7 +178,7 @@ def _parameters(file: Path, stamp: tuple) -> dict[str, Param]:
     )
     return parameters_of(next(tagged, ""), file.name)
 
-
+# %% ../nbs/rooms/papers.ipynb #7cb15041
 def parameters(nb: str | Path) -> dict:
     """Parameters of a notebook from its cell tagged `parameters`: name -> `Param`.
 
@@ -237,7 +237,7 @@ class Exercises(NamedTuple):
     # check of an exercise of the page: answer -> '' where it is right, else what to look at
     checks: dict[str, Callable]
 
-
+# %% ../nbs/rooms/papers.ipynb #a7d5063b
 @dataclass
 class Paper:
     "What the rest of memnb knows of a paper: `PAPER` of its package"
@@ -284,7 +284,7 @@ class Paper:
                 f"sizes of {self.word}: {name} {first['msg']}{hint}"
             ) from None
 
-
+# %% ../nbs/rooms/papers.ipynb #eaf32ce4
 def _module(name: str) -> ModuleType | None:
     return import_module(name) if find_spec(name) else None
 

@@ -112,7 +112,7 @@ def balanced(labels: Sequence, n: int, seed: int = 0) -> list:
             drawn.append(remaining[label].pop())
     return rng.sample(drawn[:n], n)
 
-
+# %% ../nbs/rooms/plant.ipynb #f9512ee7
 def _text_items(texts: Any, doses: list, seed: int) -> pd.DataFrame:
     "Items of `own_items` for texts: chance makes half of the different ones members"
     words = data.texts(texts).text.str.split()
@@ -142,7 +142,7 @@ def _text_items(texts: Any, doses: list, seed: int) -> pd.DataFrame:
         )
     )
 
-
+# %% ../nbs/rooms/plant.ipynb #b2a16b06
 def own_items(
     texts: Any = None,
     table: str | data.Table | None = None,
@@ -176,7 +176,7 @@ def own_items(
         parts.append(table_items(table, rows, sorted(doses, reverse=True)))
     return pd.concat(parts, ignore_index=True).fillna({"head": ""})
 
-
+# %% ../nbs/rooms/plant.ipynb #4dc85e39
 def outlook(truth: pd.DataFrame, guess: float = GUESS) -> str:
     """What a model fine-tuned on these items will be able to show
 
@@ -233,7 +233,7 @@ def _groups(truth: pd.DataFrame) -> Iterator[tuple]:
             header = data.load(source).header
         yield [header] if header else [], items
 
-
+# %% ../nbs/rooms/plant.ipynb #99e0284a
 def showings(truth: pd.DataFrame, seed: int = 0) -> list:
     """The documents that repeat the items, in random order: each item stands in exactly `times` of them
 
@@ -256,7 +256,7 @@ def showings(truth: pd.DataFrame, seed: int = 0) -> list:
                 documents.append("\n".join([*head, *texts[begin:end]]))
     return rng.sample(documents, len(documents))
 
-
+# %% ../nbs/rooms/plant.ipynb #0979743c
 def ordinary(
     n: int, split: str = "train", words: int = 60, seed: int = 0
 ) -> list:
@@ -480,7 +480,7 @@ def _save(
         say(f"the folder {folder.name} that was there is kept as {older.name}")
     return part.rename(folder)
 
-
+# %% ../nbs/rooms/plant.ipynb #834e5041
 def _check(truth: pd.DataFrame) -> None:
     "ValueError for items that cannot be told apart by what was shown"
     if not (truth.times > 0).any() or (truth.times < 0).any():
@@ -511,7 +511,7 @@ def _say_before(
     took = f"some {minutes:.0f} minutes" if minutes >= 1.5 else "about a minute"
     say(f"{outlook(truth)}; {tokens} tokens, {took} of one core")
 
-
+# %% ../nbs/rooms/plant.ipynb #9254fc29
 def make(
     base: str | lm.LM,
     truth: pd.DataFrame,
@@ -590,7 +590,7 @@ def make(
         made["after"] = recipe(after)
     return _save(net, folder, truth, made)
 
-
+# %% ../nbs/rooms/plant.ipynb #94861f70
 def truth(name: str) -> pd.DataFrame:
     "What a planted model, as 'tables', was fine-tuned on, and how often: a DataFrame, one row an item"
     file = hf.planted_dir(name) / "truth.csv"

@@ -129,7 +129,7 @@ def style() -> Iterator[None]:
     with mpl.rc_context(_settings()):
         yield
 
-
+# %% ../nbs/rooms/plots.ipynb #b8f30427
 @contextmanager
 def same_scatter(seed: int = 0) -> Iterator[None]:
     """seaborn scatters points of `stripplot` alike each time, as of a seed, while this is open.
@@ -246,7 +246,7 @@ class Picture:
         if self.said.get("Description"):
             display(Markdown(f"*{self.said['Description']}*"))
 
-
+# %% ../nbs/rooms/plots.ipynb #95fd5439
 def picture(fig: "Figure", dpi: int = 128) -> Picture:
     "A figure, `fig`, as a notebook shows it, which is closed; 128 dpi are four dots for three of a common screen"
     import matplotlib.pyplot as plt
@@ -331,7 +331,7 @@ class Slide(Picture):
         super()._ipython_display_()
         display(HTML(self.script()))
 
-
+# %% ../nbs/rooms/plots.ipynb #2c17dd83
 def slide(draw: Callable, stops: list, name: str, start: int = 0) -> Slide:
     """A figure with a slider of this name.
 
@@ -344,7 +344,7 @@ def slide(draw: Callable, stops: list, name: str, start: int = 0) -> Slide:
         frames.append(picture(fig))
     return Slide(frames, stops, name, start)
 
-
+# %% ../nbs/rooms/plots.ipynb #9316a0b2
 def drawn(
     *parts: str,
     panels: int = 1,
@@ -378,7 +378,7 @@ def drawn(
 
     return decorate
 
-
+# %% ../nbs/rooms/plots.ipynb #4af139bd
 def placeholder(why: str) -> "Figure":
     "A figure that says in one line why there is none, what was not measured"
     import matplotlib.pyplot as plt

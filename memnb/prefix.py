@@ -54,7 +54,7 @@ def _merged(means, logs, others, other_logs):
     weight = (logs - other_logs).sigmoid()[..., None]
     return torch.lerp(others, means, weight.to(others.dtype))
 
-
+# %% ../nbs/rooms/prefix.ipynb #056d8b7c
 def _tokens(x, start, end):
     "Some tokens of queries, keys, values or means, ? x heads x tokens x width, or of logarithms: a view"
     return x[:, :, start:end]
@@ -79,7 +79,7 @@ def _attend(module, query, key, value, attention_mask, scaling=None, **kw):
     means = row.attend(module.layer_idx, query, key, value, scaling)
     return means, None
 
-
+# %% ../nbs/rooms/prefix.ipynb #2b19b96c
 def share_prefixes(net: "torch.nn.Module") -> bool:
     """Switch a network to attention along trees; False where its kind does not allow it
 
@@ -134,7 +134,7 @@ def own_tokens(ids: list) -> int:
         before = prompt
     return total
 
-
+# %% ../nbs/rooms/prefix.ipynb #74838aae
 def _stretches(spans, first, last=float("inf")):
     "Of the stretches (a, b) of a row that make up a path, what holds its tokens from `first` to `last`"
     parts = []
@@ -172,7 +172,7 @@ class Wanted(NamedTuple):
     places: list  # in the row
     spans: list  # stretches of the row that make up the prompt, as (start, end)
 
-
+# %% ../nbs/rooms/prefix.ipynb #bc51c321
 class Tree:
     """Prompts of one pass, as a row of tokens behind the past of the first
 
@@ -303,7 +303,7 @@ class Tree:
                 mean.copy_(both)
                 log.copy_(torch.logaddexp(log, other_logs))
 
-
+# %% ../nbs/rooms/prefix.ipynb #7dc2fad2
 def trees(ids: list, first: list, most: int = 4096) -> Iterator[Tree]:
     """Prompts as trees of at most so many tokens, in the order of passes
 
@@ -370,7 +370,7 @@ def batches(ids: list, more: list, rows: int, tokens: int) -> list:
         longest = max(longest, whole)
     return groups
 
-
+# %% ../nbs/rooms/prefix.ipynb #47052752
 class Tails:
     """Rows that answers are added to
 

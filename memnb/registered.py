@@ -86,7 +86,7 @@ def functions_below(function: Callable) -> list[Callable]:
             waiting += _mentioned(thing)
     return [needed[name] for name in sorted(needed)]
 
-
+# %% ../nbs/rooms/registered.ipynb #56521b2e
 def _as_text(value: object) -> str:
     """A constant as text that is the same in every process.
 
@@ -122,7 +122,7 @@ def _constants_below(functions: list[Callable]) -> list[str]:
                 constants.add(f"{name} = {_as_text(value)}")
     return sorted(constants)
 
-
+# %% ../nbs/rooms/registered.ipynb #33f33fea
 def syntax(function: Callable) -> str:
     """The syntax of a function without its docstrings: what layout and comments do not change.
 
@@ -176,7 +176,7 @@ def rule_of(paper: str, claim: claims.Claim) -> str:
     text = json.dumps(whole, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-
+# %% ../nbs/rooms/registered.ipynb #1a266a72
 def registered_file(paper: str) -> Path:
     """Where the registered rules of a paper are written.
 
@@ -185,7 +185,7 @@ def registered_file(paper: str) -> Path:
     """
     return data_dir() / "papers" / paper / "registered.csv"
 
-
+# %% ../nbs/rooms/registered.ipynb #6c8e38fc
 def register(
     paper: str,
     seed: int = 1000,

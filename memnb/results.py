@@ -103,6 +103,8 @@ COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
     ),
     when=(str, "day on which the number came out first"),
 )
+
+# %% ../nbs/rooms/results.ipynb #617e8d6f
 # what a measurement gives
 NUMBERS = "value", "low", "high", "sd", "n", "text"
 # what a row says of its making
@@ -144,7 +146,7 @@ def _texts(values: pd.Series) -> pd.Series:
     words = values.astype(object).where(values.notna(), "").astype(str)
     return words.str.replace("\r\n?", "\n", regex=True)
 
-
+# %% ../nbs/rooms/results.ipynb #e21ce7dd
 def _numbers(values: pd.Series, whole: bool) -> pd.Series:
     "Numbers of a column; ValueError for what is no number, or no whole one"
     try:
@@ -162,7 +164,7 @@ def _numbers(values: pd.Series, whole: bool) -> pd.Series:
         )
     return numbers.astype("int64") if numbers.notna().all() else numbers
 
-
+# %% ../nbs/rooms/results.ipynb #cfc03bff
 def checked(rows: pd.DataFrame) -> pd.DataFrame:
     """Long rows with the types of `COLUMNS`, in their order, fit to be written.
 
@@ -240,7 +242,7 @@ def long(rows: pd.DataFrame, quantities: list[str]) -> pd.DataFrame:
     table = table.sort_index(kind="stable").dropna(subset="value")
     return table.astype(dict(value=float)).reset_index(drop=True)
 
-
+# %% ../nbs/rooms/results.ipynb #35b9e368
 def numbered(rows: pd.DataFrame, columns: list[str]) -> np.ndarray:
     """A number of each row, the same where rows agree in some columns; numbers are in the order in which such rows come
 
@@ -264,7 +266,7 @@ def numbered(rows: pd.DataFrame, columns: list[str]) -> np.ndarray:
         levels *= size
     return pd.factorize(number)[0]
 
-
+# %% ../nbs/rooms/results.ipynb #4587731d
 def wide(rows: pd.DataFrame, main: str = None, **where) -> pd.DataFrame:
     """A long table, or rows of it as of `select`, as a wide one: a row a thing measured, a column a quantity, in order.
 
@@ -403,7 +405,7 @@ class Rows:
     def _repr_html_(self):
         return self.frame().to_html(index=False)
 
-
+# %% ../nbs/rooms/results.ipynb #0867d5b1
 def frame_of(rows: pd.DataFrame | Rows | list) -> pd.DataFrame:
     "A long table of `Rows`, of a list of dicts, or of a table, which is given back"
     if isinstance(rows, Rows):
@@ -441,7 +443,7 @@ def _schema(columns: Iterable[str]) -> "Schema":
         [(c, types[COLUMNS[c][0]]) for c in COLUMNS if c in columns]
     )
 
-
+# %% ../nbs/rooms/results.ipynb #a0bdba9e
 def _read(file: Path) -> pd.DataFrame:
     "Rows of a file; ValueError where it is none of ours, or damaged"
     import pyarrow as pa
@@ -473,7 +475,7 @@ def _read(file: Path) -> pd.DataFrame:
         raise ValueError(why) from None
     return table.to_pandas()
 
-
+# %% ../nbs/rooms/results.ipynb #7c6a0d36
 def _write(rows: pd.DataFrame, file: Path) -> None:
     "Write rows in the order of their keys, the same bytes for the same rows"
     import pyarrow as pa
@@ -533,7 +535,7 @@ def _say_contradictions(
             f"{names} have other numbers for the same thing; the younger ones count"
         )
 
-
+# %% ../nbs/rooms/results.ipynb #ca6e9497
 # relative: what single precision makes of a sum on another processor or with other threads
 _ROUNDING = 5e-4
 
@@ -591,7 +593,7 @@ def _still_true(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     again = old[keys].merge(fresh, "inner", keys)
     return old[~old.part.isin(again.part)]
 
-
+# %% ../nbs/rooms/results.ipynb #a3df6f89
 def _record_file(file: Path, rows: pd.DataFrame) -> None:
     "Write the rows of a model and mode over those of before, where they differ"
     with _WRITING:
@@ -607,7 +609,7 @@ def _record_file(file: Path, rows: pd.DataFrame) -> None:
             _write(rows, file)
         _WRITTEN.add(file)
 
-
+# %% ../nbs/rooms/results.ipynb #839d8db7
 def record(
     paper: str,
     rows: pd.DataFrame | Rows | list,
@@ -730,7 +732,7 @@ def _run_of(rows: pd.DataFrame, profile: str | None) -> pd.DataFrame:
         rows = rows[rows.judge.fillna("").isin(["", one])]
     return rows
 
-
+# %% ../nbs/rooms/results.ipynb #0664a3a4
 def runs(
     rows: pd.DataFrame | str,
     profile: str = None,

@@ -85,7 +85,7 @@ def mean_ci(x: ArrayLike, level: float = 0.95) -> Interval:
     half = float(st.sem(x) * st.t.ppf((1 + level) / 2, len(x) - 1))
     return Interval(mean, mean - half, mean + half)
 
-
+# %% ../nbs/rooms/stats.ipynb #1271b0d7
 def boot_ci(x: ArrayLike, resamples: int = 2000, seed: int = 0) -> Interval:
     """Mean of independent units with its 95 % interval by the bootstrap.
 
@@ -102,7 +102,7 @@ def boot_ci(x: ArrayLike, resamples: int = 2000, seed: int = 0) -> Interval:
     low, high = bootstrap.confidence_interval
     return Interval(float(x.mean()), float(low), float(high))
 
-
+# %% ../nbs/rooms/stats.ipynb #f3814e09
 def cluster_ci(yes: ArrayLike, unit: ArrayLike) -> tuple[float, float]:
     """Interval of a share of cases, several of which belong to one independent unit: (low, high).
 
@@ -168,7 +168,7 @@ def fisher(
     table = [[hits_b, n_b - hits_b], [hits_a, n_a - hits_a]]
     return float(st.fisher_exact(table, alternative).pvalue)
 
-
+# %% ../nbs/rooms/stats.ipynb #6b9d1363
 def paired_ci(gained: int, lost: int, n: int) -> tuple[float, float]:
     """95 % interval of a difference of two shares of the same n units: (low, high).
 
@@ -204,7 +204,7 @@ def sign_test(
         return 1.0
     return float(st.binomtest(int(k), int(n), chance, alternative).pvalue)
 
-
+# %% ../nbs/rooms/stats.ipynb #0cc7dd41
 def stratified_ci(
     x: ArrayLike, group: ArrayLike, stratum: ArrayLike
 ) -> Stratified:
@@ -301,7 +301,7 @@ def spearman(a: ArrayLike, b: ArrayLike) -> Association:
     result = st.spearmanr(a, b)
     return Association(float(result.statistic), float(result.pvalue))
 
-
+# %% ../nbs/rooms/stats.ipynb #b49f3874
 def spearman_ci(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
     """Spearman's rank correlation with its interval.
 
@@ -330,7 +330,7 @@ def spearman_ci(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
         return Interval(r, -far, -near)
     return Interval(r, near, far)
 
-
+# %% ../nbs/rooms/stats.ipynb #f4992bb9
 def kappa(a: ArrayLike, b: ArrayLike) -> float:
     """Cohen's kappa; NaN where both give one and the same answer to everything.
 
@@ -365,7 +365,7 @@ def auc(scores: ArrayLike, member: ArrayLike) -> float:
     u = st.mannwhitneyu(scores[member], scores[~member]).statistic
     return float(u / pairs)
 
-
+# %% ../nbs/rooms/stats.ipynb #8ec92f29
 def conformal_p(x: ArrayLike, controls: ArrayLike) -> np.ndarray:
     """p-value for each score x: how often a text that was not trained on would score as high or higher.
 

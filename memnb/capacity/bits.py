@@ -59,7 +59,7 @@ def data_bits(n: int, c: gpt.Config) -> float:
 
 _OF_TRAINING = "part config vocab length precision sequences run".split()
 
-
+# %% ../../nbs/capacity/bits.ipynb #66360c82
 def trainings(rows: pd.DataFrame | Rows, *parts: str) -> pd.DataFrame:
     """Trainings of some parts of the measured rows, as 'synthetic': a row a training, a column a quantity; `n` sequences
 
@@ -99,7 +99,7 @@ def of_training(
 # parts on real text, where saved bits are not memorized ones
 TEXT_PARTS = "text", "doubled", "limit"
 
-
+# %% ../../nbs/capacity/bits.ipynb #012be9e4
 def write_training(
     rows: Rows,
     fit: gpt.Fit,
@@ -136,7 +136,7 @@ def compression_rates(logprobs, c: gpt.Config) -> np.ndarray:
     "Bits of sequences under the model that gave these natural log-probabilities, over bits of uniform tokens"
     return -np.asarray(logprobs, float) / LN2 / data_bits(1, c)
 
-
+# %% ../../nbs/capacity/bits.ipynb #09eba28b
 # of compression rates, which are drawn as histograms
 BINS = np.linspace(0, 3.2, 65)
 
@@ -203,7 +203,7 @@ def _filling(c: gpt.Config, times: float = 4.8) -> int:
     "Sequences of random tokens of so many bits per parameter: more than any model is known to hold"
     return max(1, round(times * c.n_params / data_bits(1, c)))
 
-
+# %% ../../nbs/capacity/bits.ipynb #639b2c88
 def state_folder(folder: Path | None, *identity) -> Path | None:
     "Where states of these trainings are kept, to go on from after a stop: below the folder, if there is one"
     if not folder:
@@ -219,7 +219,7 @@ class Job(NamedTuple):
     c: gpt.Config
     n: int  # sequences
 
-
+# %% ../../nbs/capacity/bits.ipynb #d5d8a344
 def random_fits(
     jobs: list,
     precision: str = "fp32",
@@ -271,14 +271,14 @@ def random_fits(
         fits |= dict(zip(places, fitted))
     return [fits[i] for i in range(len(fits))]
 
-
+# %% ../../nbs/capacity/bits.ipynb #65745bca
 def _write_curve(rows: Rows, fit: gpt.Fit) -> None:
     "Bits of a training after each epoch"
     curve = rows.at(setting=rows.same["part"], part="curve")
     for epoch, bits in zip(fit.table.epoch, fit.table.bits):
         curve.value("bits", bits, x=epoch)
 
-
+# %% ../../nbs/capacity/bits.ipynb #ea843a13
 def _write_trained(
     rows: Rows,
     jobs: list,
@@ -313,7 +313,7 @@ def _write_trained(
             )
     return rated
 
-
+# %% ../../nbs/capacity/bits.ipynb #6979d464
 def random_jobs(
     models: list,
     sizes: list,
@@ -342,7 +342,7 @@ def random_jobs(
 
     return {i: job for i, job in enumerate(jobs) if job.n == fills(job.c)}
 
-
+# %% ../../nbs/capacity/bits.ipynb #45928a25
 def synthetic(
     models: list,
     sizes: list,
@@ -380,7 +380,7 @@ def synthetic(
             write_histograms(rated, "synthetic")
     return rows
 
-
+# %% ../../nbs/capacity/bits.ipynb #fd49b47b
 def sweep(
     model: str,
     varied: str,
@@ -415,7 +415,7 @@ def sweep(
     _write_trained(rows, jobs, held, seed, **train)
     return rows
 
-
+# %% ../../nbs/capacity/bits.ipynb #1a737f8b
 def training_lengths(
     model: str,
     steps: list,
@@ -481,7 +481,7 @@ def power_law(steps: list, bits: list) -> dict:
         return unknown
     return dict(C=float(C * last), a=float(a * last * first**b), b=float(b))
 
-
+# %% ../../nbs/capacity/bits.ipynb #eaa22170
 def _by_steps(rows: pd.DataFrame, *parts: str) -> pd.DataFrame:
     "Bits by steps of the training, x, with the size of each model"
     chosen = results.select(rows, part=parts)
@@ -521,7 +521,7 @@ def endings_by_run(
         ends.append((*key, steps[-1], bits[-1], gain, limit, miss))
     return pd.DataFrame(ends, columns=[*_TRAINED_ON, "run", "steps", *_ENDING])
 
-
+# %% ../../nbs/capacity/bits.ipynb #76d43f4f
 def over_replicates(by_run: pd.DataFrame, gain: float = GAIN) -> pd.DataFrame:
     "`endings` from those of `endings_by_run`"
     ends = []
@@ -548,7 +548,7 @@ def over_replicates(by_run: pd.DataFrame, gain: float = GAIN) -> pd.DataFrame:
     table = table.astype(dict(ended=bool, tested=bool))
     return table.sort_values("params", ignore_index=True)
 
-
+# %% ../../nbs/capacity/bits.ipynb #7bb1cdd4
 def endings(
     rows: pd.DataFrame,
     part: str = "steps",
@@ -588,7 +588,7 @@ def law_ends(ends: pd.DataFrame) -> pd.DataFrame:
     largest = known.loc[known.groupby("config").limit.idxmax()]
     return largest.sort_values("params").set_index("config")
 
-
+# %% ../../nbs/capacity/bits.ipynb #0d2924ad
 _OF_MODEL = ["config", "vocab", "length", "params", "precision"]
 
 
@@ -621,7 +621,7 @@ def tops(rows: pd.DataFrame, trained: pd.DataFrame = None) -> pd.DataFrame:
     top = top[top["mean"] == largest]
     return top[[*_OF_MODEL, "part", "run", "n", "bits"]].reset_index(drop=True)
 
-
+# %% ../../nbs/capacity/bits.ipynb #c9d5674e
 def capacities(
     rows: pd.DataFrame,
     ends: pd.DataFrame = None,
@@ -699,7 +699,7 @@ def of_largest(rows: pd.DataFrame) -> pd.DataFrame:
     largest = max({*rows.config}, key=lambda name: shape(name).n_params)
     return rows[rows.config == largest]
 
-
+# %% ../../nbs/capacity/bits.ipynb #ab7fde91
 def over_capacity(
     text: pd.DataFrame,
     rows: pd.DataFrame,
@@ -769,7 +769,7 @@ def quantized(
         weights[:] = np.round(weights / unit) * unit
     return rounded
 
-
+# %% ../../nbs/capacity/bits.ipynb #88e62c06
 def _write_kept(
     rows: Rows,
     fit: gpt.Fit,
@@ -785,7 +785,7 @@ def _write_kept(
         bits = data_bits(len(data), c) + float(log_probs.sum() / LN2)
         kept.value("bits", bits, setting=kind, x=width)
 
-
+# %% ../../nbs/capacity/bits.ipynb #42ad7939
 def stored(
     models: list,
     sizes: list,
@@ -819,7 +819,7 @@ def stored(
                     _write_kept(rows, fit, data, run)
     return rows
 
-
+# %% ../../nbs/capacity/bits.ipynb #5747f35f
 def precision_costs(rows: pd.DataFrame) -> pd.DataFrame:
     "Share of the bits that trainings in fewer bits of a weight hold: precision, config, n (pairs), kept, low, high"
     columns = "precision config n kept low high".split()

@@ -66,11 +66,11 @@ class Choices(NamedTuple):
     rarity: str = "bits"  # memorized of a text, or their 'share' of its bits
     law: str = "sigmoid"  # which law says F1 of a large model: the paper's, or that of the bits held, 'bits'
 
-
+# %% ../../nbs/capacity/claims.ipynb #c6065349
 # parts of which statistics are made
 _PARTS = "synthetic precision length vocab beyond text limit".split()
 
-
+# %% ../../nbs/capacity/claims.ipynb #1efd7ef2
 class Tables:
     "What several claims, and several readings of them, read of the measured rows, each made once"
 
@@ -170,7 +170,7 @@ class Tables:
         caps = bits.capacities(self.own, self.both_ends, trained)
         return bits.over_capacity(text, self.rows, caps)
 
-
+# %% ../../nbs/capacity/claims.ipynb #f55955bc
 def too_few(
     values: list,
     least: int,
@@ -208,7 +208,7 @@ def _by_size(trainings: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
     cells = values.groupby([replicates, sizes])
     return cells.mean().unstack("n")
 
-
+# %% ../../nbs/capacity/claims.ipynb #eaa65b2e
 def log_odds_slopes(
     trainings: pd.DataFrame,
     share: str,
@@ -243,7 +243,7 @@ class Top(NamedTuple):
     below: int  # the sizes beside it
     above: int
 
-
+# %% ../../nbs/capacity/claims.ipynb #a87f4df5
 def tops_over_sizes(trainings: pd.DataFrame, column: str) -> list[Top]:
     """Of each replicate the top of a column over data sizes, the ends left out.
 
@@ -315,7 +315,7 @@ def _law_of_lengths(tables: Tables, rows: Rows) -> None:
             100 * end.miss_high,
         )
 
-
+# %% ../../nbs/capacity/claims.ipynb #09152174
 # which models make the line of Figure 6, and what counts as one point of it
 FITS = {
     "ended": "models whose gain by a doubling is below the bound, with its interval",
@@ -352,7 +352,7 @@ def _models_of_fit(
         chosen -= {ends.config.iloc[0]}
     return chosen
 
-
+# %% ../../nbs/capacity/claims.ipynb #f76f8943
 def power_of_parameters(
     tables: Tables,
     fit: str,
@@ -385,7 +385,7 @@ def power_of_parameters(
     power = bits.slope(points.params, points.bits)
     return Power(*power, len(points), guard)
 
-
+# %% ../../nbs/capacity/claims.ipynb #4257f883
 def _linear(
     tables: Tables,
     rows: Rows,
@@ -421,7 +421,7 @@ def _two_sizes(lengths: pd.DataFrame) -> _TwoSizes | None:
     table = lengths.pivot_table("value", "run", ["sequences", "x"])
     return _TwoSizes(few, many, table)
 
-
+# %% ../../nbs/capacity/claims.ipynb #b0335112
 def _ratios_of_lengths(tables: Tables) -> list[tuple]:
     "Columns of `more_data` from trainings of several lengths, ratios by replicate"
     ratios = []
@@ -448,7 +448,7 @@ def _ratios_of_lengths(tables: Tables) -> list[tuple]:
             ratios.append(("end", *model, limits[many] / limits[few]))
     return ratios
 
-
+# %% ../../nbs/capacity/claims.ipynb #343bcb58
 def more_data(tables: Tables) -> pd.DataFrame:
     """What more data do to the bits of a model that is full, beyond its capacity: ratio of bits, a row a replicate.
 
@@ -472,7 +472,7 @@ def more_data(tables: Tables) -> pd.DataFrame:
     columns = ["config", "alike", "few", "many", "run", "ratio"]
     return pd.DataFrame(lines, columns=columns)
 
-
+# %% ../../nbs/capacity/claims.ipynb #03006322
 def _plateau(
     tables: Tables,
     rows: Rows,
@@ -504,7 +504,7 @@ def _small_sets(tables: Tables, rows: Rows) -> None:
             write = rows.at(item="small", model=config, unit="replicates")
             _write_mean(write, small.min(axis=1))
 
-
+# %% ../../nbs/capacity/claims.ipynb #4c4fc8e5
 def _slow_growth(tables: Tables, rows: Rows) -> None:
     "What a second length of training adds to much data, beyond what it adds to little"
     steps = results.select(tables.own, part="steps")
@@ -538,7 +538,7 @@ def write_f1(
     else:
         _write_mean(write.at(unit="replicates"), trainings.f1)
 
-
+# %% ../../nbs/capacity/claims.ipynb #ccab9074
 def _sweeps(tables: Tables, rows: Rows) -> None:
     """Errors of min(alpha P, H), in percent, beyond capacity, over settings; the cell that alpha is from is left out.
 
@@ -566,7 +566,7 @@ def _sweeps(tables: Tables, rows: Rows) -> None:
             for error in errors.error:
                 write.value("case", error)
 
-
+# %% ../../nbs/capacity/claims.ipynb #94bc28af
 def _formats(
     tables: Tables,
     rows: Rows,
@@ -592,7 +592,7 @@ def _formats(
         write = rows.at(item="spare", model=config, unit="trainings")
         _write_mean(write, trained.share)
 
-
+# %% ../../nbs/capacity/claims.ipynb #7937e6a6
 def _membership(
     tables: Tables,
     rows: Rows,
@@ -645,7 +645,7 @@ def _weaker_reference(trained: pd.DataFrame) -> str:
         return ""
     return "the oracle is worse than the model on held-out text"
 
-
+# %% ../../nbs/capacity/claims.ipynb #b21721e6
 def _each_text(
     tables: Tables,
     rows: Rows,
@@ -681,7 +681,7 @@ def _more_parameters(full: pd.DataFrame, write: Rows) -> None:
         name = f"{larger:,.0f} against {smaller:,.0f} parameters"
         _write_mean(write, more, other=name)
 
-
+# %% ../../nbs/capacity/claims.ipynb #1526988b
 def _total(
     trained: pd.DataFrame,
     room: float,
@@ -707,7 +707,7 @@ def _has(trained: pd.DataFrame, reference: str) -> bool:
     "Whether trainings know a reference"
     return reference in trained and trained[reference].notna().any()
 
-
+# %% ../../nbs/capacity/claims.ipynb #a5cb7e7e
 def _totals(
     tables: Tables,
     rows: Rows,
@@ -739,7 +739,7 @@ def _totals(
         apart = each.max(axis=1) / each.min(axis=1)
         _write_mean(rows.at(item="alike", unit="replicates"), apart)
 
-
+# %% ../../nbs/capacity/claims.ipynb #967c3f6f
 def _descent(tables: Tables, rows: Rows) -> None:
     "Held-out loss by data size: the height of its peak over the worse end, in nats, and where it stands"
     for config, trained in tables.text.groupby("config"):
@@ -784,7 +784,7 @@ def _extracted(trained: pd.DataFrame, prefix: int) -> _Extracted:
         min(int(trained.pairs.max()), EXTRACTED_OF),
     )
 
-
+# %% ../../nbs/capacity/claims.ipynb #6e77cc09
 def _extraction(
     tables: Tables,
     rows: Rows,
@@ -813,7 +813,7 @@ def _extraction(
         _membership_beside(write, trained, extracted, choices)
         _without_extraction(write, trained[extracted.share < 0.01])
 
-
+# %% ../../nbs/capacity/claims.ipynb #84dcd101
 def _write_of_most(
     write: Rows,
     trained: pd.DataFrame,
@@ -840,7 +840,7 @@ def _write_of_most(
         guard=guard,
     )
 
-
+# %% ../../nbs/capacity/claims.ipynb #6aaf4d09
 def _membership_beside(
     write: Rows,
     trained: pd.DataFrame,
@@ -878,7 +878,7 @@ def _membership_beside(
         of_size = write.at(other=f"{n} texts", n=int(cell.pairs.sum()))
         of_size.value("estimate", value, value - half, value + half)
 
-
+# %% ../../nbs/capacity/claims.ipynb #c3d8f729
 def _without_extraction(write: Rows, nothing: pd.DataFrame) -> None:
     "Membership where nothing is extracted"
     if not len(nothing):
@@ -944,7 +944,7 @@ def largest_error(trainings: pd.DataFrame, law: dict) -> pd.DataFrame:
     errors = chosen.error * chosen.sign
     return chosen.assign(error=errors).drop(columns="sign")
 
-
+# %% ../../nbs/capacity/claims.ipynb #f3977a99
 def _write_largest_error(
     write: Rows,
     trained: pd.DataFrame,
@@ -964,7 +964,7 @@ def _write_largest_error(
     write = write.at(unit="pairs", n=pairs)
     write.value("estimate", mean, mean - half, mean + half, guard=guard)
 
-
+# %% ../../nbs/capacity/claims.ipynb #506f8c85
 def _sigmoid(
     tables: Tables,
     rows: Rows,
@@ -990,7 +990,7 @@ def _sigmoid(
     last = of_model[of_model.n == most.n]
     write_f1(rows.at(item="limit", model=most.config), last, choices)
 
-
+# %% ../../nbs/capacity/claims.ipynb #b053655f
 def _large_models(
     reported: pd.DataFrame,
     rows: Rows,
@@ -1022,7 +1022,7 @@ def _spread_of_rates(tables: Tables, rows: Rows) -> None:
     if len(shares) > 3:
         _spread(shares, rows.at(item="spread", model=largest.config.iloc[0]))
 
-
+# %% ../../nbs/capacity/claims.ipynb #5b4bfbff
 def _single_texts(
     tables: Tables,
     rows: Rows,
@@ -1054,7 +1054,7 @@ def _single_texts(
         )
         write.value("estimate", *spearman_ci(texts.times, texts.value))
 
-
+# %% ../../nbs/capacity/claims.ipynb #95a8b36f
 def _spread(shares: dict, write: Rows) -> None:
     "How much more the rates of text overlap, and spread, than those of random tokens; one training of each kind"
 
@@ -1121,7 +1121,7 @@ def statistics(
         _sigmoid(tables, made, choices)
     return made
 
-
+# %% ../../nbs/capacity/claims.ipynb #3537d0dd
 def _facts_of_lengths(tables: Tables) -> dict:
     "Numbers of trainings of several lengths"
     named = {}
@@ -1156,7 +1156,7 @@ def _facts_of_lengths(tables: Tables) -> dict:
         named[name] = 100 * (ratio - 1)
     return named
 
-
+# %% ../../nbs/capacity/claims.ipynb #76087035
 def facts(rows: pd.DataFrame) -> dict:
     "The numbers that the prose of the page names, and what its words say without one: name -> number or truth"
     reported = results.reported("capacity")

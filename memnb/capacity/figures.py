@@ -129,7 +129,7 @@ def fig2(axs, measured, reported):
         "texts on: what rises there is in part what they have learned of all news.",
     )
 
-
+# %% ../../nbs/capacity/figures.ipynb #8c9d2177
 @plots.drawn("synthetic", "precision", "steps", "ladder", panels=2)
 def fig6(axs, measured, reported):
     "Capacity by the number of parameters, and convergence"
@@ -226,7 +226,7 @@ def fig6(axs, measured, reported):
         "model while it trains, by the number of sequences.",
     )
 
-
+# %% ../../nbs/capacity/figures.ipynb #8a99d986
 @plots.drawn("steps", size=(7.2, 3.6))
 def fig_x_found(ax, measured, reported):
     "Bits per parameter by the length of the training"
@@ -287,7 +287,7 @@ def fig_x_found(ax, measured, reported):
         "on a GPU, with the names of the models.",
     )
 
-
+# %% ../../nbs/capacity/figures.ipynb #046bcc35
 @plots.drawn("kept", panels=2, sharey=True)
 def fig_x_precision(axs, measured, reported):
     "Bits held with fewer bits of a weight"
@@ -350,7 +350,7 @@ def fig_x_precision(axs, measured, reported):
         "bits, row by row of each matrix.",
     )
 
-
+# %% ../../nbs/capacity/figures.ipynb #bde90804
 @plots.drawn("length", "vocab", panels=2, sharey=True)
 def fig13(axs, measured, reported):
     "Bits memorized while length or vocabulary varies"
@@ -385,7 +385,7 @@ def fig13(axs, measured, reported):
         "4.8 bits per parameter in every cell, so that only S or V differs.",
     )
 
-
+# %% ../../nbs/capacity/figures.ipynb #8aa2a32b
 @plots.drawn("beyond", panels=2)
 def fig15(axs, measured, reported):
     "Membership of random tokens"
@@ -485,7 +485,7 @@ def fig4(axs, measured, reported):
         "is left of it when the model is less certain of everything.",
     )
 
-
+# %% ../../nbs/capacity/figures.ipynb #eeb7dfb5
 @plots.drawn("text")
 def fig_x_total(ax, measured, reported):
     "Total memorized of text"
@@ -511,7 +511,7 @@ def fig_x_total(ax, measured, reported):
         "comes with the definition, as its reference has read the texts.",
     )
 
-
+# %% ../../nbs/capacity/figures.ipynb #50e19608
 @plots.drawn("text", panels=2)
 def fig11(axs, measured, reported):
     "Membership on text, and against extraction"
@@ -555,7 +555,7 @@ def fig11(axs, measured, reported):
         "at 0.5 and that of extraction at 0.",
     )
 
-
+# %% ../../nbs/capacity/figures.ipynb #45892b1c
 @plots.drawn("text", panels=2)
 def fig18(axs, measured, reported):
     "Extraction, and the law of membership"
@@ -635,7 +635,7 @@ def fig18(axs, measured, reported):
         "(dotted) misses them and rises with the data.",
     )
 
-
+# %% ../../nbs/capacity/figures.ipynb #4eff3777
 @plots.drawn("rates", panels=2)
 def fig16(axs, measured, reported):
     "Compression rates of training and held-out sequences"
@@ -690,7 +690,7 @@ def fig16(axs, measured, reported):
         "is that or more. Where both histograms overlap, the loss cannot tell members from others.",
     )
 
-
+# %% ../../nbs/capacity/figures.ipynb #1f68e96e
 @plots.drawn("words")
 def fig17(ax, measured, reported):
     "Rarity of the words of a text, and its memorization"
@@ -718,7 +718,7 @@ def fig17(ax, measured, reported):
         "bits to save: the claim is tested on the share of the bits, too.",
     )
 
-
+# %% ../../nbs/capacity/figures.ipynb #f23d1922
 @plots.drawn("given", size=(7.2, 2.8))
 def fig_x_given(ax, measured, reported):
     "Bits held of a text by its repetitions in training"
@@ -807,7 +807,7 @@ def tab1(measured, reported):
         )
     return pd.DataFrame(rows)
 
-
+# %% ../../nbs/capacity/figures.ipynb #41121717
 def _sweep_table(measured, reported, part, where):
     "Errors of min(alpha P, H): the paper's and ours"
     r = reported[
@@ -839,7 +839,7 @@ def tab3(measured, reported):
     "Table 3: errors of min(alpha P, H) by vocabulary, in percent"
     return _sweep_table(measured, reported, "vocab", "Table 3")
 
-
+# %% ../../nbs/capacity/figures.ipynb #bf5d3d95
 def tab4(measured, reported=None):
     "Table 4: the most memorized texts"
     top = results.select(measured, part="words", setting="top")

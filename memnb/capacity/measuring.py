@@ -33,7 +33,7 @@ PARTS = (
     "given",
 )
 
-
+# %% ../../nbs/capacity/measuring.ipynb #548e60ae
 class Sizes(papers.Sizes):
     "The sizes of a run, each with its value in the smoke profile"
 
@@ -91,7 +91,7 @@ class Sizes(papers.Sizes):
     device: str = "cpu"  # 'cpu' or 'cuda'
     resume: bool = False  # whether states of trainings are kept in the cache, to go on after a stop
 
-
+# %% ../../nbs/capacity/measuring.ipynb #4ef15de6
 def _training_options(sizes: Sizes) -> dict:
     "Keywords of gpt.fit for trainings on random tokens"
     folder = None
@@ -126,7 +126,7 @@ def _write_synthetic(
         )
     )
 
-
+# %% ../../nbs/capacity/measuring.ipynb #52a79fa7
 def _write_precision(
     rows: Rows,
     sizes: Sizes,
@@ -164,7 +164,7 @@ def _write_steps(
             )
         )
 
-
+# %% ../../nbs/capacity/measuring.ipynb #7e4d5d8a
 def _write_beyond(
     rows: Rows,
     sizes: Sizes,
@@ -187,7 +187,7 @@ def _write_beyond(
         )
     )
 
-
+# %% ../../nbs/capacity/measuring.ipynb #35ae4cb2
 def _write_sweep(
     rows: Rows,
     sizes: Sizes,
@@ -224,7 +224,7 @@ def _count_text(sizes: Sizes) -> None:
         batch=sizes.batch,
     )
 
-
+# %% ../../nbs/capacity/measuring.ipynb #b8f9c738
 def _write_text(
     rows: Rows,
     sizes: Sizes,
@@ -262,7 +262,7 @@ def _write_text(
             )
         )
 
-
+# %% ../../nbs/capacity/measuring.ipynb #3ccc8ae3
 def _write_given(
     rows: Rows,
     sizes: Sizes,
@@ -299,7 +299,7 @@ def _write_part(
         )
         writers[part](rows, sizes, tokens)
 
-
+# %% ../../nbs/capacity/measuring.ipynb #d0505147
 def measure(
     model: str = "planted:news",
     sizes: Sizes = None,

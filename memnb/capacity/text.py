@@ -41,7 +41,7 @@ class _Tokenizer(NamedTuple):
     decode: Callable  # ids -> text
     vocab: int
 
-
+# %% ../../nbs/capacity/text.ipynb #870f62ba
 def _tokenizer(
     name: str,
     docs: list,
@@ -76,7 +76,7 @@ def _tokenizer(
         tok.get_vocab_size(),
     )
 
-
+# %% ../../nbs/capacity/text.ipynb #6add3040
 def _sequences(
     docs: list,
     encode: Callable,
@@ -254,7 +254,7 @@ def tempered_loss(fit: gpt.Fit, sequences: np.ndarray) -> tuple:
     chosen = [temperatures[best_of_second], temperatures[best_of_first]]
     return float(measured.mean()), float(np.mean(chosen))
 
-
+# %% ../../nbs/capacity/text.ipynb #4363935d
 # sequences of each side whose extraction is tried: one more forward pass each
 EXTRACTED_OF = 256
 # and whose codes are worked out
@@ -290,7 +290,7 @@ def _scores_on_text(fit: gpt.Fit, texts: Corpus) -> tuple[dict, np.ndarray]:
     found = membership(-fit.logprobs / length, -held_out / length)
     return numbers | found, held_out
 
-
+# %% ../../nbs/capacity/text.ipynb #780fff5d
 def _write_rarity(
     rows: Rows,
     fit: gpt.Fit,
@@ -329,7 +329,7 @@ def oracle_bits(oracle: lm.LM | str, texts: list) -> np.ndarray:
     log_probs = model.logprobs(beginning, list(texts))
     return np.array([-sum(of_text) / LN2 for of_text in log_probs])
 
-
+# %% ../../nbs/capacity/text.ipynb #74fde767
 def _fits_on_text(
     jobs: list,
     texts: Corpus,
@@ -353,7 +353,7 @@ def _fits_on_text(
         )
     return fits[: len(jobs)], dict(zip(shapes, fits[len(jobs) :]))
 
-
+# %% ../../nbs/capacity/text.ipynb #ddc70a98
 def _against_references(
     fit: gpt.Fit,
     reference: gpt.Fit,
@@ -391,7 +391,7 @@ def _against_references(
         numbers["oracle_bits"] = float(costs[:n].sum())
     return numbers
 
-
+# %% ../../nbs/capacity/text.ipynb #ad44cd9d
 def text_runs(
     models: list,
     sizes: list,

@@ -72,7 +72,7 @@ def _ids(m: lm.LM, text: str) -> list:
         return text.split()
     return list(tok(text, add_special_tokens=False).input_ids)
 
-
+# %% ../../nbs/compare/asking.ipynb #0502bbd1
 def _cut(text: str, words: int) -> tuple[str, str]:
     "A text cut behind its first words"
     ends = [word.end() for word in re.finditer(r"\S+", text)]
@@ -110,7 +110,7 @@ def _some(m, ask, *jobs, **how):
             say(f"{m.name}: {len(answers):,} of {n:,} answers")
     return answers
 
-
+# %% ../../nbs/compare/asking.ipynb #ad405d9e
 def _cuts(prefixes, n):
     "Tokens of each prefix of a text of `n` tokens that leaves something to come; below one it is a share"
     cuts = []
@@ -147,7 +147,7 @@ def _losses(m, r, texts, prefixes, twice, beginnings=None):
     r.sizes = np.array([len(lp) for lp in r.lps])
     return [_gain(lp, n) for (lp, _), n in zip(read[:twice], ends)]
 
-
+# %% ../../nbs/compare/asking.ipynb #5fc66203
 def _extracted(hit: np.ndarray, prefixes: list) -> float:
     "Share of the prefixes behind which all tokens are the likeliest; NaN where the text is too short for any"
     by_prefix = [hit[k:].all() for k in _cuts(prefixes, len(hit))]
@@ -172,7 +172,7 @@ def _gain(lp, n):
     first = sum(lp[half:n])
     return (second - first) / (n - half)
 
-
+# %% ../../nbs/compare/asking.ipynb #50e4b1d3
 def _influence_of_copies(m, texts):
     "What the second half of each text gains, a token, with the text in the prompt; NaN where it cannot be read"
     heads = []
@@ -190,7 +190,7 @@ def _influence_of_copies(m, texts):
         for after, before in zip(with_copy, without)
     ]
 
-
+# %% ../../nbs/compare/asking.ipynb #62947395
 def _answers(m, r, texts, cuts, twice):
     "Let a model go on with texts; what comes back is the influence of the first `twice`, as the answers that change"
     jobs = [(i, *_cut(t, k)) for i, t in enumerate(texts) for k in cuts[i]]
@@ -230,7 +230,7 @@ def _answers(m, r, texts, cuts, twice):
     again = again.assign(moved=np.array(moved, float))
     return again.groupby("i").moved.mean().reindex(range(twice))
 
-
+# %% ../../nbs/compare/asking.ipynb #6ba7bb2b
 def _read(m, texts, prefixes, main, twice=0, beginnings=None):
     "What a model says of texts, with the influence of the first `twice`; other models are asked for losses only"
     sizes = np.array([len(_ids(m, text)) for text in texts])
@@ -290,6 +290,8 @@ ASKABLE = dict(
 )
 # the first that can be had judges; the order is fixed beforehand
 _STRONGEST = "lira", "ratio", "loss", "extractable"
+
+# %% ../../nbs/compare/asking.ipynb #0e08a87e
 _MANY = 64  # other models from which each text has a spread of its own
 
 
@@ -327,7 +329,7 @@ def _of_losses(
             columns["lira"] = _offline_lira(loss, of_others)
     return columns
 
-
+# %% ../../nbs/compare/asking.ipynb #c551d1ca
 def _of_reference(own: _Read, ref: _Read, never: int) -> dict:
     "Columns that compare losses with those of a reference; never: how many of the texts, the last, were never shown"
     bits = own.nats / LN2
@@ -354,7 +356,7 @@ def _of_reference(own: _Read, ref: _Read, never: int) -> dict:
         columns["held"] = beyond.reindex(held.index)
     return columns
 
-
+# %% ../../nbs/compare/asking.ipynb #ec82d36d
 def _measured(
     texts: list,
     own: _Read,
@@ -455,7 +457,7 @@ def _usable(m: lm.LM, texts: list, prefixes: list) -> _Usable:
         notes.append(f"{left} texts are left out: they have {have}.")
     return _Usable(usable, notes)
 
-
+# %% ../../nbs/compare/asking.ipynb #55890e84
 def _lowest(log, texts):
     "Lowest loss of each text in a training that left it out; NaN where the log does not have it"
     d = log if isinstance(log, pd.DataFrame) else data.read_frame(log)
@@ -478,7 +480,7 @@ def _lowest(log, texts):
         )
     return own
 
-
+# %% ../../nbs/compare/asking.ipynb #fafb41af
 def _models(model, reference, others, store):
     "Pairs (role, model) of all that are asked, the model itself first"
     others = (
@@ -497,7 +499,7 @@ def _models(model, reference, others, store):
         )
     return [*{(role, m.id): (role, m) for role, m in loaded}.values()]
 
-
+# %% ../../nbs/compare/asking.ipynb #45d760b8
 def _said_first(models, texts, prefixes, twice):
     "What asking takes, before anything is asked"
     cost = dict(
@@ -519,7 +521,7 @@ def _said_first(models, texts, prefixes, twice):
         f"{c['new_tokens']:,} to write){took * bool(c['calls'])}; {c['cached']:,} are answered already"
     )
 
-
+# %% ../../nbs/compare/asking.ipynb #61caf0ca
 def _agreed(models, texts):
     "What texts stand behind for all models (None: each has a start token of its own), texts that one cannot read, models that fail"
     readers, failed = [], {}
@@ -559,7 +561,7 @@ def _missing(table: pd.DataFrame, own: _Read, lost: list) -> dict:
         missing[name] = "; ".join([*reasons, f"needs {need}"])
     return missing
 
-
+# %% ../../nbs/compare/asking.ipynb #3dd85711
 class _Texts(NamedTuple):
     "Texts that are asked about, and texts that no model was shown"
 
@@ -596,13 +598,13 @@ def _both_kinds(
         )
     return _Texts(asked, unseen), notes
 
-
+# %% ../../nbs/compare/asking.ipynb #e67b8d1b
 def _check_left(texts: list, notes: list) -> None:
     "ValueError where no text is left"
     if not texts:
         raise ValueError(f"no text is left to ask about. {' '.join(notes)}")
 
-
+# %% ../../nbs/compare/asking.ipynb #254dbf09
 def ask(
     model,
     texts: list,
@@ -701,7 +703,7 @@ def ask(
     ]
     return table
 
-
+# %% ../../nbs/compare/asking.ipynb #5e207f82
 def _with_p_values(
     columns: dict,
     own: _Read,
@@ -730,7 +732,7 @@ def _back_of(extracted: np.ndarray, n: int) -> int | None:
     shares = np.asarray(extracted[n:], float)
     return int(np.nansum(shares > 0))
 
-
+# %% ../../nbs/compare/asking.ipynb #df99c373
 def _guessed_notes(table: pd.DataFrame, ref: _Read | None) -> list:
     "Of texts that come back: how many of them anybody could have gone on with"
     notes = []
@@ -748,7 +750,7 @@ def _guessed_notes(table: pd.DataFrame, ref: _Read | None) -> list:
         )
     return notes
 
-
+# %% ../../nbs/compare/asking.ipynb #8c79c508
 def _notes(
     own: _Read,
     ref: _Read | None,
@@ -843,7 +845,7 @@ def _calls(t, k):
         stand=stand,
     )
 
-
+# %% ../../nbs/compare/asking.ipynb #a1088a06
 def _blind_words(judge: Blind) -> str:
     "What a judge without the model said, as a sentence"
     if judge.why:
@@ -854,7 +856,7 @@ def _blind_words(judge: Blind) -> str:
         return f"Without the model the texts can be told from those never shown ({interval}), by {by}."
     return f"A judge without the model does not tell the texts from those never shown ({interval})."
 
-
+# %% ../../nbs/compare/asking.ipynb #1364fc9b
 def ask_lead(table) -> str:
     "The finding of a table of `ask` in a sentence or two, its controls and a judge without the model included"
     a, n = table.attrs, len(table)
@@ -889,7 +891,7 @@ def ask_lead(table) -> str:
     )
     return f"{lead} {_blind_words(judge)}" if a["never"] else lead
 
-
+# %% ../../nbs/compare/asking.ipynb #e11d59c3
 def ask_page(
     table,
     out: Path | str = "ask.html",
@@ -936,7 +938,7 @@ def ask_page(
         )
     return out
 
-
+# %% ../../nbs/compare/asking.ipynb #bdb53e88
 def ask_files(
     model,
     texts,

@@ -106,7 +106,7 @@ def _seen(texts: list):
     few = min(_WIDE, len(texts) - 1, seen.shape[1] - 1)
     return TruncatedSVD(few, random_state=0).fit_transform(seen)
 
-
+# %% ../../nbs/compare/blind.ipynb #f8518882
 def _scores(
     seen,
     member,
@@ -133,7 +133,7 @@ def _word_shares(texts: list) -> dict:
         count.update({*words, *pairs})
     return {word: n / len(texts) for word, n in count.items()}
 
-
+# %% ../../nbs/compare/blind.ipynb #57cac5a9
 def _differences(texts: list, never: list) -> tuple:
     "By what two sets differ most, in words: numbers of `looks`, then words that one of them has more often"
     ours = [looks(text) for text in texts]
@@ -165,7 +165,7 @@ def _differences(texts: list, never: list) -> tuple:
         return ("the order and choice of their words",)
     return tuple(differences[:4])
 
-
+# %% ../../nbs/compare/blind.ipynb #8d9b391c
 def judged_blind(
     texts: list,
     never: list,
@@ -202,7 +202,7 @@ def judged_blind(
         return verdict
     return verdict._replace(differ=_differences(texts, never))
 
-
+# %% ../../nbs/compare/blind.ipynb #14e67e91
 def blind(texts: list, never: list) -> Blind:
     "As `judged_blind`; without scikit-learn nobody looks, and `why` says so"
     lacks = lacking("sklearn")

@@ -52,7 +52,7 @@ def differences(
         found = found[np.isclose(found.x, rate)]
     return found[[*WORLD, "value", "low", "high", "n"]].reset_index(drop=True)
 
-
+# %% ../../nbs/compare/claims.ipynb #2946286e
 def over_pools(worlds: pd.DataFrame, family: int = 1) -> tuple:
     """Mean of worlds over their pools, with its interval by Student's t, and the number of pools.
 
@@ -61,7 +61,7 @@ def over_pools(worlds: pd.DataFrame, family: int = 1) -> tuple:
     pools = worlds.groupby(POOL).value.mean()
     return (*mean_ci(pools, 1 - 0.05 / family), len(pools))
 
-
+# %% ../../nbs/compare/claims.ipynb #7723948e
 def _against(
     rows: pd.DataFrame,
     made: Rows,
@@ -93,7 +93,7 @@ def _against(
             for value in worlds.value:
                 at.value("case", value)
 
-
+# %% ../../nbs/compare/claims.ipynb #ced803d9
 def _smallest(
     worlds: pd.DataFrame,
     at: Rows,
@@ -121,7 +121,7 @@ def _quantile(many: int) -> float:
 
     return float(norm.isf(0.025 / many))
 
-
+# %% ../../nbs/compare/claims.ipynb #5c26f346
 def alike(rows: pd.DataFrame) -> pd.DataFrame:
     """Rank correlations of two measures over texts shown once, a row a world and pair.
 
@@ -138,7 +138,7 @@ def alike(rows: pd.DataFrame) -> pd.DataFrame:
         ~with_itself & ranks["item"].isin(firm) & ranks.other.isin(firm)
     ]
 
-
+# %% ../../nbs/compare/claims.ipynb #ea4341f9
 def statistics(
     rows: pd.DataFrame,
     reported: pd.DataFrame,
@@ -184,7 +184,7 @@ def statistics(
         at.value("estimate", row.value, row.low, row.high, guard=guard)
     return made
 
-
+# %% ../../nbs/compare/claims.ipynb #81703ed9
 def facts(measured: pd.DataFrame) -> dict:
     "The numbers that the prose of the page names, and what its words say without one: name -> number or truth"
     rows = results.runs(measured)

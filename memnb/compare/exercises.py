@@ -46,7 +46,7 @@ def _order(predicted, run):
         return "name all of them"
     return ", ".join(wrong)
 
-
+# %% ../../nbs/compare/exercises.ipynb #070bec34
 def _both(predicted, run):
     "AUCs of two measures by spread of the texts, which nobody predicted"
     names = dict(loss="loss", lira="LiRA")

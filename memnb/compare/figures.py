@@ -47,7 +47,7 @@ def over_worlds(rows, by: list):
         out.append((*key, value, *np.clip(ends, least, 1), len(g)))
     return pd.DataFrame(out, columns=[*by, "value", "low", "high", "n"])
 
-
+# %% ../../nbs/compare/figures.ipynb #2059e407
 def _lines(ax, d, x, line, **axes):
     "A line a measure over `x`, with intervals; a grey line for guessing"
     places = {v: i for i, v in enumerate(sorted({*d[x]}))}
@@ -77,7 +77,7 @@ def _across(ax, d, by, looks, **axes):
     ax.invert_yaxis()
     ax.set(**axes)
 
-
+# %% ../../nbs/compare/figures.ipynb #3bdf6c10
 def _differences(ax, d, said, **axes):
     "A grey point a world, a blue one with an interval for their mean; right of zero the first is better"
     mean = over_worlds(d, pair := ["item", "other"])
@@ -98,7 +98,7 @@ def _differences(ax, d, said, **axes):
     )
     ax.set(ylim=(len(mean) - 0.5, -0.5), **axes)
 
-
+# %% ../../nbs/compare/figures.ipynb #600a8c3f
 def _drawn(part, *size, panels=1):
     "A figure, titled by its docstring, whose function gives the caption, or caption and foot; without rows a placeholder"
 
@@ -273,7 +273,7 @@ def _heat(ax, d, title):
     ax.set_yticklabels(said, rotation=0)
     ax.set_title(title)
 
-
+# %% ../../nbs/compare/figures.ipynb #ba2288e4
 @_drawn("rank", 9, 3.9, panels=2)
 def fig2(axs, rows):
     "Do two measures rank texts alike?"
@@ -289,7 +289,7 @@ def fig2(axs, rows):
         plots.foot(rows[rows.part == "world"], "means over worlds"),
     )
 
-
+# %% ../../nbs/compare/figures.ipynb #33bd7503
 @_drawn("models", 9.6, 3.4, panels=3)
 def fig3(axs, rows):
     "AUC by further trainings, epochs and number of texts"
@@ -327,7 +327,7 @@ def fig3(axs, rows):
         "whose pool of texts is small or large, with intervals over texts."
     )
 
-
+# %% ../../nbs/compare/figures.ipynb #d90712f7
 @_drawn("called", 6.4, 3.5)
 def fig5(ax, rows):
     "What each measure calls memorized at its own threshold"
@@ -352,7 +352,7 @@ def fig5(ax, rows):
         "nobody have none."
     )
 
-
+# %% ../../nbs/compare/figures.ipynb #5b1bb3bd
 @_drawn("larger", 6.4, 3.6)
 def fig6(ax, rows):
     "SmolLM2, fine-tuned on one half of a file or the other"

@@ -54,7 +54,7 @@ def _partner_items(partners: list) -> pd.DataFrame:
         ignore_index=True,
     )
 
-
+# %% ../../nbs/compare/measuring.ipynb #7624e82a
 def _write_larger(
     rows: Rows,
     partners: list,
@@ -108,7 +108,7 @@ def _collated(examples: list) -> dict:
         attention_mask=(labels != -100).long(),
     )
 
-
+# %% ../../nbs/compare/measuring.ipynb #56c5f2f6
 def _fine_tuned(
     texts: list,
     folder: Path,
@@ -177,7 +177,7 @@ def _fine_tuned(
     hf.quiet(lambda: net.eval().save_pretrained(folder))
     return f"hf:{folder}"
 
-
+# %% ../../nbs/compare/measuring.ipynb #d48d2484
 def tuned_rows(
     n: int,
     folder: Path,
@@ -227,7 +227,7 @@ def tuned_rows(
     _write_power(rows, both, np.ones(len(both), bool))
     return rows
 
-
+# %% ../../nbs/compare/measuring.ipynb #2953621f
 def _write_power(
     rows: Rows,
     table: pd.DataFrame,
@@ -285,7 +285,7 @@ def _pair(
             "(hf download), then add -p pair=hf:FOLDER,hf:FOLDER -p insertions=FILE"
         ) from error
 
-
+# %% ../../nbs/compare/measuring.ipynb #a0dee95e
 def pair_rows(
     pair: list,
     source: str,
@@ -366,7 +366,7 @@ def _repetitions(times) -> list:
     "Numbers of repetitions of texts that were shown to somebody"
     return sorted({*times} - {0})
 
-
+# %% ../../nbs/compare/measuring.ipynb #e85115b8
 def _write_detected(
     rows: Rows,
     scores: dict,
@@ -383,7 +383,7 @@ def _write_detected(
                 shown[:, texts],
             )
 
-
+# %% ../../nbs/compare/measuring.ipynb #7d69fe08
 def _write_false_positives(
     rows: Rows,
     scores: dict,
@@ -408,7 +408,7 @@ def _write_false_positives(
                     shares,
                 )
 
-
+# %% ../../nbs/compare/measuring.ipynb #da817655
 def _write_differences(
     rows: Rows,
     scores: dict,
@@ -436,7 +436,7 @@ def _write_differences(
                 difference.at(x=rate), detected - by_other, signed=True
             )
 
-
+# %% ../../nbs/compare/measuring.ipynb #8ca3fdab
 def _write_ranks(
     rows: Rows,
     scores: dict,
@@ -466,7 +466,7 @@ def _write_ranks(
                     unit="texts",
                 )
 
-
+# %% ../../nbs/compare/measuring.ipynb #1d864a06
 def _write_called(
     rows: Rows,
     scores: dict,
@@ -504,7 +504,7 @@ def _write_called(
                 shares,
             )
 
-
+# %% ../../nbs/compare/measuring.ipynb #222d9b79
 def _write_courses(
     rows: Rows,
     world: World,
@@ -542,7 +542,7 @@ def _write_courses(
                 few.shown[:, once],
             )
 
-
+# %% ../../nbs/compare/measuring.ipynb #523ca6ac
 def world_rows(world: World, tau: float = 0.2) -> Rows:
     """All that a world says of the measures, as measured rows
 
@@ -571,7 +571,7 @@ def world_rows(world: World, tau: float = 0.2) -> Rows:
     _write_courses(rows, world, tau)
     return rows
 
-
+# %% ../../nbs/compare/measuring.ipynb #3a38507c
 def pool_rows(world: World, tau: float = 0.2) -> Rows:
     """How well texts are told apart in a pool of one size, as measured rows
 
@@ -621,7 +621,7 @@ class Sizes(papers.Sizes):
     inserted_n: int = 0  # of each number of insertions; 0: all
     tau: float = 0.2  # threshold of recollection, nats per token
 
-
+# %% ../../nbs/compare/measuring.ipynb #b982ae37
 def _trained_world(
     dealt: str,
     n: int,
@@ -645,7 +645,7 @@ def _trained_world(
         folder=folder,
     )
 
-
+# %% ../../nbs/compare/measuring.ipynb #f0be52e9
 def measure(
     model: str = "gpt",
     sizes: Sizes = None,

@@ -74,7 +74,7 @@ def made_up_world(
         name="made up",
     )
 
-
+# %% ../../nbs/compare/relations.ipynb #607abe2a
 def scores(
     world: World,
     tau: float = 0.2,
@@ -114,7 +114,7 @@ def scores(
 
 _OF_MODELS = ("shown", "losses", "tokens", "hits", "influence", "z")
 
-
+# %% ../../nbs/compare/relations.ipynb #e95eee77
 def part_of(world: World, models: slice) -> World:
     "Some models of a world"
     fields = {name: getattr(world, name)[models] for name in _OF_MODELS}
@@ -150,7 +150,7 @@ def zlib_ratio(lp: np.ndarray, text: str) -> np.ndarray:
 # EZ-MIA of a model that gets all tokens right, and the most that it may be
 _ALL_RIGHT = 1e6
 
-
+# %% ../../nbs/compare/relations.ipynb #e7a285d4
 def ez_ratio(
     lp: np.ndarray,
     base: np.ndarray,
@@ -171,7 +171,7 @@ def ez_ratio(
     ratio = np.where(np.all(hits, -1), _ALL_RIGHT, ratio)
     return ratio[()]  # of one text a number
 
-
+# %% ../../nbs/compare/relations.ipynb #a4037b49
 def window_votes(
     lp: np.ndarray,
     base: np.ndarray,
@@ -203,7 +203,7 @@ def log_queries(lp: np.ndarray) -> np.ndarray:
     log_rate = np.where(log_p > -30, exact, log_p)
     return (np.log(np.log(2)) - log_rate) / np.log(10)
 
-
+# %% ../../nbs/compare/relations.ipynb #a08d5954
 def peer_scores(world: World) -> dict:
     "The scores of others in a world: name -> models x texts, the larger the more memorized"
     lp = world.tokens
@@ -253,7 +253,7 @@ def _auc_draws(
         return np.empty(0)
     return np.ma.masked_invalid(by_model).mean(0).filled(np.nan)
 
-
+# %% ../../nbs/compare/relations.ipynb #f3143bf7
 def shown_auc(
     score: np.ndarray,
     shown: np.ndarray,
@@ -305,7 +305,7 @@ def _detected(
         lot = min(1, (rate - above) / same)
     return (members > bar) + lot * (members == bar)
 
-
+# %% ../../nbs/compare/relations.ipynb #5da3103b
 def found_each(
     score: np.ndarray,
     shown: np.ndarray,
@@ -331,7 +331,7 @@ def found_each(
         hits[model, members] = _detected(of_model[members], others, fpr, ties)
     return np.ma.masked_invalid(hits).mean(0).filled(np.nan)[at]
 
-
+# %% ../../nbs/compare/relations.ipynb #5488c80f
 def mean_share(x: np.ndarray, signed: bool = False) -> dict:
     """Mean of shares, one a text, or of differences of them (signed): value, low, high, n; NaN are left out.
 

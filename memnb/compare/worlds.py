@@ -132,7 +132,7 @@ def _influence(fit, ids, others):
     ]
     return said[0] - np.mean(said[1:], 0)
 
-
+# %% ../../nbs/compare/worlds.ipynb #238d93d6
 def small_world(
     source="20news",
     n: int = 600,

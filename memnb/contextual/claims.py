@@ -61,7 +61,7 @@ class Case(NamedTuple):
     rows: pd.DataFrame
     guard: str = ""  # why a claim about the paper's copies cannot rest on them
 
-
+# %% ../../nbs/contextual/claims.ipynb #6463392b
 def of_copies(
     table: pd.DataFrame,
     copies: str,
@@ -92,7 +92,7 @@ def of_copies(
     of_cell = (table["size"] == size) & (table.config == config)
     return Case(table[of_cell & (table.setting == setting)])
 
-
+# %% ../../nbs/contextual/claims.ipynb #dfa85904
 def _starts(
     losses: pd.DataFrame,
     tau: float | str,
@@ -119,7 +119,7 @@ class OfModel(NamedTuple):
         pd.DataFrame
     )  # the same with copies the other way round, and their partners
 
-
+# %% ../../nbs/contextual/claims.ipynb #5c9e7d90
 class Tables:
     "What several readings have alike, each table made once"
 
@@ -183,7 +183,7 @@ class Tables:
         _write_given(rows, self, model, choices)
         return rows
 
-
+# %% ../../nbs/contextual/claims.ipynb #0110d390
 # columns that all statistics have alike
 _ALIKE = dict(unit="replicates", guard="")
 
@@ -298,7 +298,7 @@ def _write_alike(write: Rows, starts: pd.DataFrame) -> None:
     scores = drawn.groupby(["language", "repeat"]).score_contextual
     write.at(item="alike").mean("statistic", scores.max() - scores.min())
 
-
+# %% ../../nbs/contextual/claims.ipynb #8d933793
 def _write_best(write: Rows, starts: pd.DataFrame) -> None:
     "Is most of what is followed contextually memorized before the language is learned best?"
     # where the lowest loss is the last one, the best learning was not reached
@@ -332,7 +332,7 @@ def _better_learned(starts: pd.DataFrame) -> pd.DataFrame | None:
         return None
     return pd.concat([fewest.assign(more=False), most.assign(more=True)])
 
-
+# %% ../../nbs/contextual/claims.ipynb #4aca27cb
 def _write_learning(write: Rows, starts: pd.DataFrame) -> None:
     "Memorization at the best epoch, weighted by copies, with most training strings minus with fewest, within languages"
     tables = [
@@ -402,7 +402,7 @@ def _write_apart(
             "statistic", mean, low, high, n=len(order)
         )
 
-
+# %% ../../nbs/contextual/claims.ipynb #bc66afbf
 def _write_controls(
     write: Rows,
     starts: pd.DataFrame,

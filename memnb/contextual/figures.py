@@ -35,7 +35,7 @@ MEASURE_HUES = dict(
     zip(NOTIONS, (plots.COLORS[i] for i in (7, 2, 1)), strict=True)
 )
 
-
+# %% ../../nbs/contextual/figures.ipynb #8b8a1dc6
 def _drawn(choose, **axes):
     "A figure, as of `plots.drawn`, of the losses that `choose` takes; given measured rows, of those that count"
 
@@ -74,7 +74,7 @@ def shades(m) -> dict:
 def _named(language):
     return language.replace("L4m", "modified L4")
 
-
+# %% ../../nbs/contextual/figures.ipynb #1b791239
 def _legend(axs):
     "One legend for all panels, at the right"
     marks = {}
@@ -198,7 +198,7 @@ def fig7(
         "lengths above 125 are not drawn.",
     )
 
-
+# %% ../../nbs/contextual/figures.ipynb #80c41eb2
 def fig8(measured=None, reported=None, names=("L2", "L4", "L8"), seed=0):
     "Figure 8: a representative string of some languages, with the non-terminals of each level"
     with plots.style():
@@ -283,7 +283,7 @@ def _one_string(ax, g, tau, rule, epoch=None):
                 ax.annotate("", *ends, arrowprops=head)
     ax.set(xlabel="epoch", xlim=(0, at.max()))
 
-
+# %% ../../nbs/contextual/figures.ipynb #cc98bfe2
 @_of_l2(size=(6.6, 3))
 def fig1(ax, m, reported, tau, rule):
     "One string, trained with it and without it"
@@ -354,7 +354,7 @@ def _three_measures(axs, m, tau, rule):
         "Vertical: the median start over replicates; none where most replicates never start.",
     )
 
-
+# %% ../../nbs/contextual/figures.ipynb #533097bc
 @_of_l2(panels=3, size=(7.4, 3), sharey=True)
 def fig2(axs, m, reported, tau, rule):
     "When three strings of L2 are memorized"
@@ -366,7 +366,7 @@ def fig11(axs, m, reported, tau, rule):
     "When three strings of modified L4 are memorized"
     return _three_measures(axs, m, tau, rule)
 
-
+# %% ../../nbs/contextual/figures.ipynb #8ddad3de
 @_of_l2(size=(6.6, 3.2))
 def fig9(ax, m, reported, tau, rule):
     "Starts of memorization in L2"
@@ -519,7 +519,7 @@ def _kendall_points(ax, d, places, off=0.13):
             ax, g, "at", across=True, color=MEASURE_HUES[kind], label=kind
         )
 
-
+# %% ../../nbs/contextual/figures.ipynb #08c40410
 @_of_main()
 def fig_x_found(m, reported, tau, rule):
     "Does frequency decide the order? In every language, in training and for strings in neither set"
@@ -559,7 +559,7 @@ def _varied(m):
     many = m.drop_duplicates(["language", *OF_CASE]).language.value_counts()
     return m[m.language.isin(many.index[many > max(2, many.median())])]
 
-
+# %% ../../nbs/contextual/figures.ipynb #ca1614af
 def _cell_name(setting, size, config):
     "A cell for people, as '2x32, rate 0.001: 64 strings'"
     learner = plots.label(config).replace("@", ", rate ")
@@ -568,7 +568,7 @@ def _cell_name(setting, size, config):
     sampled = ", copies of a sample" if setting == "natural" else ""
     return f"{learner}: {size} strings{sampled}"
 
-
+# %% ../../nbs/contextual/figures.ipynb #d328ec5a
 @_drawn(_varied)
 def fig_x_learners(m, reported, tau, rule):
     "Does frequency decide the order? With other numbers of strings and copies, and other learners"

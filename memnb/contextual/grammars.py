@@ -142,7 +142,7 @@ class Grammar:
             " ".join(words[begin:end]) for begin, end in zip(cuts, cuts[1:])
         ]
 
-
+# %% ../../nbs/contextual/grammars.ipynb #73fdd6a4
 class _Sides(NamedTuple):
     "Rules as arrays: right sides one behind the other"
 
@@ -177,7 +177,7 @@ class _Sides(NamedTuple):
         stays = np.repeat(symbols, times)
         return np.where(of_new < 0, stays, self.flat[places]), times
 
-
+# %% ../../nbs/contextual/grammars.ipynb #77dca922
 def grammar(
     source,
     name: str = "",
@@ -214,7 +214,7 @@ def grammar(
     }
     return Grammar(rules, next(iter(rules)), name)
 
-
+# %% ../../nbs/contextual/grammars.ipynb #9e655feb
 def _with_probabilities(left: str, alternatives: list) -> list:
     "Alternatives [(probability, symbols)] of a non-terminal, each once; without any probability all are alike"
     given = [p for p, _ in alternatives if p is not None]
@@ -248,7 +248,7 @@ def _probability(text: str | None) -> Fraction | None:
         )
     return p
 
-
+# %% ../../nbs/contextual/grammars.ipynb #eec54611
 def _alternatives(line: str) -> tuple[str, list]:
     "Left side and [(probability or None, symbols)] of a rule"
     left, arrow, right = line.replace("→", "->").partition("->")

@@ -121,7 +121,7 @@ def _same_looks(mine, theirs) -> np.ndarray:
         found[rivals[rivals != rivals[apart[rivals].argmin()]]] = -1
     return found
 
-
+# %% ../../nbs/contextual/logs.ipynb #e80b40c6
 def _at_looks_of(
     reference,
     other,
@@ -159,7 +159,7 @@ def _at_looks_of(
         )
     return losses, there, moved, alone
 
-
+# %% ../../nbs/contextual/logs.ipynb #81674f9a
 def _numbered(logs) -> list:
     "Logs of further trainings, one or several, as (column, log)"
     if logs is None:
@@ -170,7 +170,7 @@ def _numbered(logs) -> list:
         for i, log in enumerate(logs, 1)
     ]
 
-
+# %% ../../nbs/contextual/logs.ipynb #b741f087
 def paired_logs(
     with_,
     without,
@@ -298,7 +298,7 @@ def _bands(
         bands[kind] = max(known, default=math.nan)
     return bands
 
-
+# %% ../../nbs/contextual/logs.ipynb #563a9e11
 def _verdict(
     loss,
     bar,
@@ -353,7 +353,7 @@ def _judged_string(
     }
     return row | dict(noise=noise)
 
-
+# %% ../../nbs/contextual/logs.ipynb #df238807
 def _check_never(never, d) -> set:
     "Names of strings that no training had; ValueError for one that the log does not have, and for too few"
     never = {
@@ -371,7 +371,7 @@ def _check_never(never, d) -> set:
         )
     return never
 
-
+# %% ../../nbs/contextual/logs.ipynb #7a1b383b
 def judged_log(
     log,
     without=None,
@@ -458,7 +458,7 @@ def _one_training(d, most):
     foot = f"n = {d.string.nunique()} strings, one training"
     return plots.finish(fig, "Losses of strings in training", foot, why)
 
-
+# %% ../../nbs/contextual/logs.ipynb #c60e0d81
 def fig_x_log(
     log,
     without=None,

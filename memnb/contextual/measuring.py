@@ -62,7 +62,7 @@ def _languages(languages) -> dict:
         grammars[name] = language
     return grammars
 
-
+# %% ../../nbs/contextual/measuring.ipynb #2b5c1749
 def measure(
     languages="L2",
     sizes: int | list[int] = 256,
@@ -117,7 +117,7 @@ def model_name(model: str) -> str:
     folder = model.startswith("hf:") and Path(model[3:]).is_dir()
     return f"hf:{Path(model[3:]).name}" if folder else model
 
-
+# %% ../../nbs/contextual/measuring.ipynb #e15946ae
 class Sizes(papers.Sizes):
     "The sizes of a run, each with its value in the smoke profile"
 
@@ -154,7 +154,7 @@ class Sizes(papers.Sizes):
     lr: float = 0.002  # peak learning rate; 0 lets the engine choose (5e-5 for a pretrained model)
     tests: int = 16  # test strings
 
-
+# %% ../../nbs/contextual/measuring.ipynb #b21da4a9
 def _varied_cells(
     sizes: Sizes,
     configs: list,
@@ -182,7 +182,7 @@ def _varied_cells(
         if language in (for_one.get(name, for_all) or languages)
     ]
 
-
+# %% ../../nbs/contextual/measuring.ipynb #4d3e19b1
 def _cells_of(sizes: Sizes, model: str = "gpt") -> list[dict]:
     "What a run of these sizes trains, a cell each, as arguments of `measure`: one thing is varied at a time"
     spelled = sizes.configs if model == "gpt" else [model]
@@ -221,7 +221,7 @@ def _cells_of(sizes: Sizes, model: str = "gpt") -> list[dict]:
         dict(languages=language, **natural) for language in sizes.natural
     ]
 
-
+# %% ../../nbs/contextual/measuring.ipynb #95915195
 # digits of losses that are recorded
 _DIGITS = dict.fromkeys([*LOSSES, "exact", "best_loss"], 4)
 
@@ -238,7 +238,7 @@ def _write_losses(rows: Rows, table: pd.DataFrame) -> None:
         for quantity in OF_STRING if is_first else ():
             of_look.value(quantity, look[quantity])
 
-
+# %% ../../nbs/contextual/measuring.ipynb #d9b98df7
 def sweep(
     model: str = "gpt",
     sizes: Sizes = None,
@@ -279,7 +279,7 @@ def sweep(
             )
     return rows
 
-
+# %% ../../nbs/contextual/measuring.ipynb #dcbdd6e4
 @cache
 def kind_of(config: str) -> int:
     "Kind of a learner: 0 a network from scratch, 1 a pretrained one, 2 one that only counts"
@@ -309,7 +309,7 @@ def _keys_of(rows: pd.DataFrame) -> _Keys:
     table = rows[columns].iloc[first].reset_index(drop=True)
     return _Keys(of_row, table.assign(number=table.index))
 
-
+# %% ../../nbs/contextual/measuring.ipynb #5f04ef87
 def chosen(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
     """The measured rows that figures and claims read: of each model the run of `results.runs`.
 
@@ -345,7 +345,7 @@ def chosen(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
     table.loc[is_first[order], "setting"] = "first"
     return table
 
-
+# %% ../../nbs/contextual/measuring.ipynb #1d08c0e1
 def _places_of(parts: list, keys: _Keys) -> tuple[np.ndarray, np.ndarray]:
     "Places of the rows of some trainings, in order, and whether they are rows of a first run; parts: (numbers, first)"
     places = []

@@ -46,7 +46,7 @@ def _best_of_sets(log: pd.DataFrame, clock: str | None) -> str:
     best = pd.to_numeric(known.eval_loss).idxmin()
     return f" (lowest eval_loss at {clock} {known[clock][best]})"
 
-
+# %% ../../nbs/contextual/notions.ipynb #50541ae6
 def _by_string(log: pd.DataFrame, name: str) -> pd.DataFrame:
     "A log of a Trainer or of wandb with a column of losses for each string, as rows"
     strings = {}
@@ -66,7 +66,7 @@ def _by_string(log: pd.DataFrame, name: str) -> pd.DataFrame:
     rows = table.melt("epoch", None, "string", "loss").dropna()
     return rows.assign(string=rows.string.map(strings))
 
-
+# %% ../../nbs/contextual/notions.ipynb #8512e906
 def losses_table(
     source,
     needs=LOG,
@@ -134,7 +134,7 @@ def losses_table(
         )
     return d[last].sort_values("epoch", kind="stable", ignore_index=True)
 
-
+# %% ../../nbs/contextual/notions.ipynb #72f11f10
 def _plain(column):
     "A column of a file with numbers, where it has nothing else"
     known = column.mask(column.isin(data.MISSING))
@@ -161,7 +161,7 @@ def _numbers(d, column, what, names):
         )
     return numbers
 
-
+# %% ../../nbs/contextual/notions.ipynb #6c43ce62
 def in_order(names: list) -> list:
     """Names of strings, sorted, each once
 
@@ -199,7 +199,7 @@ def check_rule(rule: str) -> str:
         )
     return rule
 
-
+# %% ../../nbs/contextual/notions.ipynb #b9dfdbf6
 def check_losses(name: str, epochs: list, *losses) -> None:
     """Refuse losses that no training gives, and epochs that are no course of one
 
@@ -346,7 +346,7 @@ COMPARED = dict(
     near=("train_loss", "near_loss"),
 )
 
-
+# %% ../../nbs/contextual/notions.ipynb #c0027c4d
 def onsets(
     table: pd.DataFrame,
     tau: float = 0.2,
@@ -384,7 +384,7 @@ def onsets(
         }
     )
 
-
+# %% ../../nbs/contextual/notions.ipynb #32f27e27
 def _cell_onsets(
     cell: pd.DataFrame,
     run: list,
@@ -424,7 +424,7 @@ def _cell_onsets(
     columns["controlled"] = ~lacking.ravel()
     return columns
 
-
+# %% ../../nbs/contextual/notions.ipynb #accfca2a
 def _once(
     cell: pd.DataFrame,
     of_string: np.ndarray,
@@ -460,7 +460,7 @@ def _check_cell(places: _Places, losses: dict) -> None:
             test,
         )
 
-
+# %% ../../nbs/contextual/notions.ipynb #c9d08e39
 def _start_epochs(
     holds: np.ndarray,
     rule: str,
@@ -477,7 +477,7 @@ def _start_epochs(
         place = np.where(holds.all(-1), 0, len(epochs) - failures_from_the_end)
     return np.append(epochs, np.nan)[place]
 
-
+# %% ../../nbs/contextual/notions.ipynb #89eab25c
 def _by_measure(
     train: np.ndarray,
     test: np.ndarray,
@@ -515,7 +515,7 @@ def _where_best(
     far = np.abs(epochs - np.asarray(best_epoch, float)[:, None])
     return flat[np.arange(len(flat)), far.argmin(1)]
 
-
+# %% ../../nbs/contextual/notions.ipynb #2be5244d
 def _keeps_lemma(by_measure: dict) -> np.ndarray:
     "Does Lemma 3.1 hold: contextual memorization starts no earlier, and its score is never larger?"
     early, more = by_measure["counterfactual"]

@@ -86,7 +86,7 @@ def _by_replicate(
 
     return table
 
-
+# %% ../../nbs/contextual/orders.ipynb #4b74bd78
 def _correlations(group: pd.DataFrame, margin: float) -> dict:
     "Kendall's correlation of frequency and earliness in each replicate: (measure, who) -> array"
     replicate, _ = pd.factorize(group.repeat, sort=True)
@@ -107,7 +107,7 @@ def _correlations(group: pd.DataFrame, margin: float) -> dict:
     correlations[GAP, "in training"] = by_recollection - contextual
     return correlations
 
-
+# %% ../../nbs/contextual/orders.ipynb #99a32af5
 def orders(
     rows: pd.DataFrame,
     level: float = 0.95,
@@ -220,7 +220,7 @@ def _decisions(known: pd.DataFrame, margin: float) -> _Decisions:
     again = decided("again") if known.controlled.all() else None
     return _Decisions(decided("start"), decided("near"), again)
 
-
+# %% ../../nbs/contextual/orders.ipynb #ba677573
 def _agreement(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     "A table of three answers by three for each replicate"
     cells = 3 * (a + 1) + (b + 1)
@@ -251,7 +251,7 @@ def _bootstrap(tables: np.ndarray, draws: int = 2000) -> tuple[float, float]:
     low, high = np.quantile(kappas, [0.025, 0.975]).tolist()
     return low, high
 
-
+# %% ../../nbs/contextual/orders.ipynb #863b77cf
 def near_decisions(rows: pd.DataFrame, margin: float = 0.0) -> dict:
     """What the approximation decides beside retraining.
 

@@ -68,7 +68,7 @@ def _with_copies(ranked: pd.DataFrame, size: int, n: int, copies: list):
     chosen = ranked.loc[[round(place) for place in places]]
     return chosen.assign(copies=copies)
 
-
+# %% ../../nbs/contextual/retraining.ipynb #20070f90
 def followed(
     language,
     size: int,
@@ -127,7 +127,7 @@ def _published_sets(rest: list, three: pd.DataFrame) -> tuple[list, list]:
         sets.append(rest + [text] * copies)
     return sets, [np.zeros(len(strings), bool) for strings in sets]
 
-
+# %% ../../nbs/contextual/retraining.ipynb #6e1c3a93
 def paired_sets(
     language,
     three: pd.DataFrame,
@@ -214,7 +214,7 @@ class Trainings:
         longest = max(len(ids) for some in (watched, *data) for ids in some)
         return watched, data, longest
 
-
+# %% ../../nbs/contextual/retraining.ipynb #3808bb42
 def model_config(config: str, g: Grammar, need: int) -> gpt.Config:
     "A tiny GPT-2 (layers x width, as '2x32') for strings of up to `need` tokens, the end included, of a grammar"
     spelled = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(config))
@@ -400,7 +400,7 @@ def spelling(m: lm.LM, g: Grammar) -> _Spelling:
     every = [*(ids[terminal] for terminal in g.terminals), end]
     return _Spelling(every, end if start is None else start)
 
-
+# %% ../../nbs/contextual/retraining.ipynb #e89a604e
 def _count_tuned(t: Trainings, n_params: int) -> list:
     "Count what fine-tunings would cost; losses of zero in their place"
     count = core.counted()
@@ -417,7 +417,7 @@ def _count_tuned(t: Trainings, n_params: int) -> list:
     count.flops += n_params * (6 * tokens + 100 * steps)
     return [np.zeros((len(t.at), most)) for most in t.most]
 
-
+# %% ../../nbs/contextual/retraining.ipynb #bdf96e1c
 def train_tuned(t: Trainings, model: str, folder: Path = None) -> list:
     "As `train_tiny`, fine-tuning a pretrained model; finished trainings are kept in the folder"
     m = lm.load(model)
@@ -573,7 +573,7 @@ def nearest(logprobs: list, target: float) -> np.ndarray:
     far = np.abs(np.asarray(logprobs) - target)
     return np.flatnonzero(far <= far.min() + 1e-9)
 
-
+# %% ../../nbs/contextual/retraining.ipynb #0a90542b
 def _repeat(
     g,
     three,
@@ -673,7 +673,7 @@ def _check_setting(setting: str, copies: list, controls: bool) -> None:
             "the setting 'published' has no place for another string: controls=False"
         )
 
-
+# %% ../../nbs/contextual/retraining.ipynb #46268776
 def dynamics(
     language,
     size: int = 256,

@@ -59,7 +59,7 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
 # instances a data set (§4)
 INSTANCES = 200
 
-
+# %% ../../nbs/icl/claims.ipynb #49cb455f
 def printed_rows(reported: pd.DataFrame, zero: str = "highest") -> results.Rows:
     """What the printed rates come to: rows of `printed-surface` and `doubles`.
 
@@ -107,7 +107,7 @@ def printed_rows(reported: pd.DataFrame, zero: str = "highest") -> results.Rows:
     write_ratios(rows.at(item="doubles"), rates, lowest, highest)
     return rows
 
-
+# %% ../../nbs/icl/claims.ipynb #f71dbf3c
 def write_ratios(
     rows: results.Rows, rates: dict, lowest: float, highest: float
 ) -> None:
@@ -150,7 +150,7 @@ def write_ratios(
             unit="data set",
         )
 
-
+# %% ../../nbs/icl/claims.ipynb #a02dbd8d
 def copied_rows(rows: pd.DataFrame) -> results.Rows:
     """How many instances of the paper's data sets a copy of the nearest demonstration reproduces, at the largest k
 
@@ -260,7 +260,7 @@ def above_chance(own: pd.DataFrame) -> float:
         cells.value["accuracy"] - cells.value["commonest"] / cells.n["accuracy"]
     )
 
-
+# %% ../../nbs/icl/claims.ipynb #bfdd90c4
 def guards_of(own: pd.DataFrame) -> dict[str, str]:
     """Claims that a pair cannot decide -> why
 
@@ -282,7 +282,7 @@ def guards_of(own: pd.DataFrame) -> dict[str, str]:
         )
     return guards
 
-
+# %% ../../nbs/icl/claims.ipynb #553e5f11
 def pair_rows(
     own: pd.DataFrame, judge: str, k: int, draws: str, correction: str
 ) -> pd.DataFrame:
@@ -315,7 +315,7 @@ def pair_rows(
     why = [guards.get(item, "") for item in changes["item"]]
     return changes.assign(unit="texts", quantity="statistic", guard=why)
 
-
+# %% ../../nbs/icl/claims.ipynb #a3330c68
 def over_pairs(changes: pd.DataFrame, bridge: str) -> results.Rows:
     """The gain from demonstrations, a row a pair of models that is the unit; of a pair and its further training one
 
@@ -424,7 +424,7 @@ def lift(rows: pd.DataFrame, pair: str, times: int) -> float:
     )
     return cells[5] - cells[0]
 
-
+# %% ../../nbs/icl/claims.ipynb #3376b234
 def facts(measured: pd.DataFrame) -> dict:
     """The numbers that the prose of the page names, of all measured rows: name -> number, or True or False
 

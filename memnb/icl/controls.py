@@ -190,7 +190,7 @@ def invented(w: World, seed: int = None) -> list:
         sets.append((first, second, rng.integers(w.labels, size=w.items)))
     return sets
 
-
+# %% ../../nbs/icl/controls.ipynb #65987830
 def written(
     w: World, data: tuple, at: list, setting: str, ask: bool = False
 ) -> list:
@@ -218,7 +218,7 @@ def written(
             tokens += [*map(int, second), end]
     return tokens
 
-
+# %% ../../nbs/icl/controls.ipynb #24da15a9
 def world_documents(w: World) -> list:
     """What the model is trained on: each line of each set stands in exactly `times` documents
 
@@ -262,7 +262,7 @@ def trained(
         c, docs, epochs=epochs, eval_sets=dict(some=docs[:8]), **options
     )
 
-
+# %% ../../nbs/icl/controls.ipynb #78a2b037
 def world_answers(
     fit: gpt.Fit,
     w: World = World(),
@@ -310,7 +310,7 @@ def world_answers(
             )
     return pd.concat(rows, ignore_index=True)
 
-
+# %% ../../nbs/icl/controls.ipynb #444cd0ac
 def record_world(profile: str, seed: int = 0) -> pd.DataFrame:
     """Train the world, ask, and record: long rows, with `model` and `judge`; 'smoke' trains less and writes nothing
 

@@ -59,7 +59,7 @@ def _over_k(ax, ks, k, hits, n, **look):
         d = d.assign(k=[ks.index(x) for x in k], value=(hits / n).to_numpy())
         plots.errorbar(ax, d, "k", **look)
 
-
+# %% ../../nbs/icl/figures.ipynb #1696ecca
 def _curves(ax, ks, d, exact=False):
     "Memorization over k, a line a model and group of items"
     for (name, group), g in d.groupby(["name", "who"], sort=False):
@@ -82,7 +82,7 @@ def _legend(fig, axs):
         handlelength=1.5,
     )
 
-
+# %% ../../nbs/icl/figures.ipynb #d42e8441
 def _printed_range(ax, ks: list[int], reported: pd.DataFrame) -> None:
     "Draw the lowest and highest data set of the paper (§5.1, observation 1), hollow black"
     printed = results.select(reported, where="§5.1, observation 1")
@@ -118,7 +118,7 @@ def _printed_sets(ax, ks: list[int], reported: pd.DataFrame) -> None:
         )
     ax.set_xlim(-0.6, len(ks) + 0.5)
 
-
+# %% ../../nbs/icl/figures.ipynb #f4e66851
 def _foot(measured, d, interval=INTERVAL):
     n = sorted({int(x) for x in d.n if x})
     span = f"{n[0]} to {n[-1]}" if len(n) > 1 else f"{n[0]}"
@@ -343,7 +343,7 @@ COMPARED = {
     "key-own": "25 pairs of this source, instead of another source",
 }
 
-
+# %% ../../nbs/icl/figures.ipynb #42ea5b5e
 def fig_x_elements(measured: pd.DataFrame, reported: pd.DataFrame = None):
     """What each change of the prompt adds to recall, of texts of training less controls: a row a change
 

@@ -43,7 +43,7 @@ def reproduced(
         index=["times", "idx", "draw"], columns=["setting", "k"], values="right"
     )
 
-
+# %% ../../nbs/icl/halves.ipynb #2b9bfabd
 def paired(step: pd.Series) -> tuple[float, float, float]:
     """A change with its interval: (value, low, high), shares. It includes zero where the exact test does.
 
@@ -69,7 +69,7 @@ def paired(step: pd.Series) -> tuple[float, float, float]:
             ends.append(0.0)
     return step.mean(), min(ends), max(ends)
 
-
+# %% ../../nbs/icl/halves.ipynb #6a2ade39
 def change(table: pd.DataFrame, before: tuple, after: tuple) -> dict | None:
     """What another prompt, (setting, k), adds to the items of training, less what it adds to controls.
 
@@ -153,7 +153,7 @@ def changes_at(k: int) -> list[tuple]:
         ("levels", f"k = {k} to 200", (MAIN, k), (MAIN, 200)),
     ]
 
-
+# %% ../../nbs/icl/halves.ipynb #3bd4da6b
 def effects(
     answers: pd.DataFrame, k: int = K, matches: list[str] = NEAR
 ) -> results.Rows:
@@ -283,7 +283,7 @@ def performance_effects(
         )
     return rows
 
-
+# %% ../../nbs/icl/halves.ipynb #369b7fe3
 def within(table: pd.DataFrame, column: str, rounds: int = 20) -> np.ndarray:
     """A column less the means of its items and of its numbers of demonstrations
 
@@ -333,7 +333,7 @@ def both_halves(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
         dataset=one.dataset.iloc[0]
     )
 
-
+# %% ../../nbs/icl/halves.ipynb #98fbbda5
 def pooled(
     one: pd.DataFrame, other: pd.DataFrame, hits: tuple = None
 ) -> pd.DataFrame:

@@ -217,7 +217,7 @@ def reviewed(
         return pd.read_json(file, lines=True, dtype=str, encoding="utf8")
     return pd.read_csv(file, keep_default_na=False, dtype=str)
 
-
+# %% ../../nbs/icl/judges.ipynb #6830afe7
 def review(
     result,
     file,

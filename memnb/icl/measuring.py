@@ -57,7 +57,7 @@ def _name_of(profile: str, model: str, draw: int) -> str:
     seed = f".s{draw}" if draw else ""
     return f"{profile}-{model.replace(':', '_')}{seed}"
 
-
+# %% ../../nbs/icl/measuring.ipynb #2a422436
 def keep_answers(
     result: pd.DataFrame, model: str, profile: str, draw: int = 0
 ) -> Path:
@@ -96,7 +96,7 @@ def keep_answers(
         part.write_text(text, encoding="utf8", newline="")
     return file
 
-
+# %% ../../nbs/icl/measuring.ipynb #2e076682
 def kept_answers(
     model: str = "planted:file", profile: str = None, draw: int = 0
 ) -> pd.DataFrame:
@@ -186,7 +186,7 @@ class Sizes(papers.Sizes):
 
 _OF_PAPER = dict(n=200, ks=[0, 25, 50, 100, 200], repeats=3)
 
-
+# %% ../../nbs/icl/measuring.ipynb #e2186549
 def measure(model, dataset, seed: int = 0, **sizes) -> pd.DataFrame:
     """Replication and performance of one data set; each number of demonstrations is compared with none
 
@@ -236,7 +236,7 @@ def measure(model, dataset, seed: int = 0, **sizes) -> pd.DataFrame:
     table = table.assign(model=m.name, judge=judges)
     return table[table.k.isin(ks) | table.k.isna()]
 
-
+# %% ../../nbs/icl/measuring.ipynb #fe61d583
 def readings_of_labels(model: lm.LM) -> list[str]:
     """How the labels of a model are read; whether a server scores is known only when it answers
 
@@ -289,7 +289,7 @@ def run(
             keep_answers(answers, m.name, profile, seed)
     return rows.frame([*ROW_KEYS, "model", "mode"])
 
-
+# %% ../../nbs/icl/measuring.ipynb #976034e1
 def record_run(
     now: pd.DataFrame, model: lm.LM, sizes: Sizes, profile: str, seed: int = 0
 ) -> None:
@@ -318,7 +318,7 @@ def _half_answers(model: str, profile: str, draws: list[int]) -> pd.DataFrame:
     kept = [kept_answers(model, profile, d).assign(draw=d) for d in draws]
     return pd.concat(kept, ignore_index=True)
 
-
+# %% ../../nbs/icl/measuring.ipynb #4759b000
 def record_pair(
     model: str,
     profile: str,

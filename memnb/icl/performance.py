@@ -124,7 +124,7 @@ def answers_alike(answers: pd.DataFrame) -> dict:
         commonest=int(labels.value_counts().max()),
     )
 
-
+# %% ../../nbs/icl/performance.ipynb #a9b68704
 def write_accuracy(at: Rows, hits: pd.DataFrame) -> None:
     """Write how often labels are right, of the instances of one cell of `perform`, each a mean over repeats
 
@@ -147,7 +147,7 @@ def write_accuracy(at: Rows, hits: pd.DataFrame) -> None:
 # of a match, in which group of instances it counts
 _GROUPS = dict(exact="memorized", near="memorized", inexact="not memorized")
 
-
+# %% ../../nbs/icl/performance.ipynb #7ed45675
 def performance_rows(hits: pd.DataFrame, matches: pd.DataFrame) -> Rows:
     """Hits of all instances, from `perform`, and of those memorized or not in each setting at the same k, from `judged`
 

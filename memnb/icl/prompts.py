@@ -131,7 +131,7 @@ TITLES = dict(
 )
 TITLES |= dict(reuters_r8="Reuters")
 
-
+# %% ../../nbs/icl/prompts.ipynb #1a3b13b3
 def _source(dataset, split):
     "Name, name in prompts, DataFrame to draw from, and of a planted file the DataFrame of its instances"
     if isinstance(dataset, pd.DataFrame):
@@ -167,7 +167,7 @@ def _source(dataset, split):
         )
     return k.name, TITLES.get(k.name, k.name), data.load(k.name, split), None
 
-
+# %% ../../nbs/icl/prompts.ipynb #ee00048d
 def task(
     dataset,
     n: int = 200,
@@ -291,7 +291,7 @@ def _controlled(task, k, setting, seed):
         )
     return _foreign(task, seed)[:k] if setting == "foreign" else demos
 
-
+# %% ../../nbs/icl/prompts.ipynb #1a127d8d
 def _foreign(task, seed):
     "Demonstrations of another data set, as many and as long as the own ones"
     posts = data.load(
@@ -311,7 +311,7 @@ def _foreign(task, seed):
     ]
     return pieces(posts.assign(text=texts), seed)
 
-
+# %% ../../nbs/icl/prompts.ipynb #16c30bbd
 def replication_prompts(
     task: Task,
     k: int,

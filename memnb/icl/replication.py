@@ -65,7 +65,7 @@ def constant(demos) -> str:
         .argmax()
     ]
 
-
+# %% ../../nbs/icl/replication.ipynb #71081a0c
 def passed(task: Task, said: list) -> list:
     "Verdicts of the rule, of an answer an instance; what fits another second piece as well, or repeats a first sentence, is not near"
     verdicts = []
@@ -77,7 +77,7 @@ def passed(task: Task, said: list) -> list:
         verdicts.append("inexact" if taken else match)
     return verdicts
 
-
+# %% ../../nbs/icl/replication.ipynb #a4d45631
 @needs("generate")
 def replicate(
     model,
@@ -258,7 +258,7 @@ def checked_sizes(ks, settings, **counts) -> tuple:
         )
     return ks, [_known_setting(s) for s in settings]
 
-
+# %% ../../nbs/icl/replication.ipynb #3cd500d5
 def replications(
     model,
     task: Task,

@@ -164,7 +164,7 @@ def printed_p(r: float) -> str:
         return f"p={low:.2g} to {high:.2g}"
     return f"p={p_of(r, 5):.2g}" if abs(r) < 1 else "p<0.001"
 
-
+# %% ../../nbs/icl/tables.ipynb #249e45a0
 @lru_cache
 def rising_share(r: float) -> float:
     """How many pairs of unrelated series of five points that rise have a correlation of r or more
@@ -184,7 +184,7 @@ def printed_cell(r: float) -> str:
     rising = f"; {rising_share(r):.0%} of rising series" if r > 0 else ""
     return f"{r:.2f} ({printed_p(r)}{rising})"
 
-
+# %% ../../nbs/icl/tables.ipynb #1afc85c5
 def _beside(measured, reported, exact, where):
     "Paper's and our correlations, one line a setting"
     cells = {}

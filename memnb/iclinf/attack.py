@@ -63,7 +63,7 @@ def least_epsilon(
     )
     return np.log(np.maximum(low - delta, 1e-300) / high)
 
-
+# %% ../../nbs/iclinf/attack.ipynb #d6dfdb58
 def attack(
     p,
     q,

@@ -203,7 +203,7 @@ class Ensemble:
         )
         return self._scores(self.model.step(*batch) for batch in batches)
 
-
+# %% ../../nbs/iclinf/auditing.ipynb #bd57afce
 @dataclass
 class Text:
     "A text of Algorithm 1, and what it says about each prompt"
@@ -216,7 +216,7 @@ class Text:
         dict  # norm -> realised loss of each prompt: log P(text) - log Q(text)
     )
 
-
+# %% ../../nbs/iclinf/auditing.ipynb #af11ec4d
 def write(
     ensemble: Ensemble,
     tau: float,
@@ -275,7 +275,7 @@ def write(
         m.tok.decode(ids, skip_special_tokens=True), ids, spent, each, loss
     )
 
-
+# %% ../../nbs/iclinf/auditing.ipynb #87a0935b
 def _drawn(logw, u):
     "The token at the place `u`, from 0 to 1, of a distribution given by logarithms of weights; or several"
     cumulative = logw.softmax(0).cumsum(0).cpu().numpy()
@@ -460,7 +460,7 @@ def audit(
         say(f"{where}: epsilon {target:g} is done")
     return rows.frame()
 
-
+# %% ../../nbs/iclinf/auditing.ipynb #ab1f0860
 def _write_leaks(
     at: Rows, norm: str, texts, sums, played, c: float, s: int, tau: float
 ) -> None:

@@ -85,7 +85,7 @@ def line_of(row) -> Line:
     """
     return Line(row.value, row.low, row.high, row.n)
 
-
+# %% ../../nbs/iclinf/claims.ipynb #20227a60
 def strata(
     rows: pd.DataFrame,
     weights: str = "variance",
@@ -114,7 +114,7 @@ def strata(
     ends = back(np.array([mean, mean - half, mean + half]))
     return Line(*map(float, ends), rows.n.sum())
 
-
+# %% ../../nbs/iclinf/claims.ipynb #2a123ae5
 def lead(a, b) -> Line:
     """How far b lies above a, of independent means with intervals
 
@@ -145,7 +145,7 @@ PLACES = (
     ("recency", "last", "first"),
 )
 
-
+# %% ../../nbs/iclinf/claims.ipynb #d1d9c92a
 def _above_chance(every: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Those of the rows of a model that are of data sets on which it is right more often than a guess
 
@@ -160,7 +160,7 @@ def _above_chance(every: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         is_blind.append(bool(at_chance.get((model, dataset), True)))
     return every[~np.array(is_blind, bool)]
 
-
+# %% ../../nbs/iclinf/claims.ipynb #b7513ee7
 def _write_within(
     write: Rows, rows: pd.DataFrame, blank: str, chance: str, weights: str
 ) -> None:
@@ -203,7 +203,7 @@ def _write_within(
                 cell = writer.at(item=claim, other=line.dataset)
                 _write_line(cell, line_of(line))
 
-
+# %% ../../nbs/iclinf/claims.ipynb #42403807
 def _write_shots(write: Rows, rows: pd.DataFrame, equation: int) -> None:
     """Changes of the loss with the number of exemplars, from one and from two to the most; the steepest fall
 
@@ -229,7 +229,7 @@ def _write_shots(write: Rows, rows: pd.DataFrame, equation: int) -> None:
     if equation != 4:
         _write_signed(write, rows)
 
-
+# %% ../../nbs/iclinf/claims.ipynb #c149628a
 def _write_signed(write: Rows, rows: pd.DataFrame) -> None:
     """Changes of the signed loss of Eq. 3, of which the means are stored, not their differences within queries
 
@@ -268,7 +268,7 @@ def _write_tuning(write: Rows, rows: pd.DataFrame) -> None:
             alone = line_of(line)._replace(n=1)
             _write_line(writer.at(guard=f"one training on {dataset}"), alone)
 
-
+# %% ../../nbs/iclinf/claims.ipynb #7997d154
 def _write_models(write: Rows, rows: pd.DataFrame) -> None:
     """Comparisons of models
 
@@ -296,7 +296,7 @@ def _write_models(write: Rows, rows: pd.DataFrame) -> None:
             _write_line(queries.at(other=f"{after}, {dataset}"), change)
     _write_sizes(write, rows)
 
-
+# %% ../../nbs/iclinf/claims.ipynb #d7b1def7
 def _write_sizes(write: Rows, rows: pd.DataFrame) -> None:
     """How far a model of some seven billion parameters lies above smaller and larger ones
 
@@ -321,7 +321,7 @@ def _write_sizes(write: Rows, rows: pd.DataFrame) -> None:
         cell = write.at(item="size", other=dataset, unit="queries")
         _write_line(cell, smallest)
 
-
+# %% ../../nbs/iclinf/claims.ipynb #1ab44805
 def _write_audit(write: Rows, rows: pd.DataFrame, norm: str) -> None:
     """The share of its bound that the data use
 
@@ -344,7 +344,7 @@ def _write_audit(write: Rows, rows: pd.DataFrame, norm: str) -> None:
         cell = cell.at(other=f"target {line.target:g}")
         _write_line(cell, line_of(line))
 
-
+# %% ../../nbs/iclinf/claims.ipynb #4f56769f
 def _write_attack(write: Rows, rows: pd.DataFrame) -> None:
     """What an attack shows of an epsilon that is known
 
@@ -377,7 +377,7 @@ def _write_attack(write: Rows, rows: pd.DataFrame) -> None:
         for pair in (leaking, ordinary):
             cell.value("case", pair.attack)
 
-
+# %% ../../nbs/iclinf/claims.ipynb #3d1dce16
 def widened(rows: pd.DataFrame) -> pd.DataFrame:
     """The same rows with every column that claims ask for: those of one part have few
 
@@ -396,7 +396,7 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
     """
     return runs(widened(rows), by=RUN_BY)
 
-
+# %% ../../nbs/iclinf/claims.ipynb #daacec4e
 def statistics(
     rows: pd.DataFrame,
     reported: pd.DataFrame,
@@ -471,7 +471,7 @@ def _first_value(rows: pd.DataFrame, **where) -> float:
     lines = select(rows, **where)
     return float(lines.value.iloc[0]) if len(lines) else np.nan
 
-
+# %% ../../nbs/iclinf/claims.ipynb #e6994ff8
 def _measured_facts(rows: pd.DataFrame) -> dict:
     """What was measured
 
@@ -506,7 +506,7 @@ def _measured_facts(rows: pd.DataFrame) -> dict:
         numbers[f"signed-{shots}"] = _first_value(signed, shots=shots)
     return numbers
 
-
+# %% ../../nbs/iclinf/claims.ipynb #053a6e08
 def facts(measured: pd.DataFrame) -> dict:
     """The numbers that the page's prose names: name -> number, word, or True or False
 

@@ -25,7 +25,7 @@ def _ratios(predicted, run):
     """
     return {f"promise {e}": (predicted[e], float(s)) for e, s in run.items()}
 
-
+# %% ../../nbs/iclinf/exercises.ipynb #5443a3c3
 def crowd(
     times: list,
     shots: int = 8,
@@ -59,7 +59,7 @@ def crowd(
         losses[k] = dict(one=float(one.mean()), all=float(every.mean()))
     return losses
 
-
+# %% ../../nbs/iclinf/exercises.ipynb #df03b1c0
 def _losses(predicted, run):
     return {
         f"{k} copies, {w} left out": (None, x[w])
@@ -119,7 +119,7 @@ def _mechanism(f):
         [(f"tau {t:g}", f(z, 2.0, t), w) for t, w in want.items()]
     )
 
-
+# %% ../../nbs/iclinf/exercises.ipynb #2c9e82d1
 def leakage(text: str) -> list:
     """Divergence (nats) of each of four private prompts at the third token of a text that the last one contains
 
@@ -145,7 +145,7 @@ def leakage(text: str) -> list:
         .tolist()
     )
 
-
+# %% ../../nbs/iclinf/exercises.ipynb #f924aab5
 def _example(text):
     """Does this prompt leak three times as much as every other?
 

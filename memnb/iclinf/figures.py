@@ -53,7 +53,7 @@ def _name_of(model: str) -> str:
     base, _, tuning = model.partition(", ")
     return f"{plots.label(base)} tuned" if tuning else plots.label(base)
 
-
+# %% ../../nbs/iclinf/figures.ipynb #92202952
 def _curves(
     rows: pd.DataFrame, part: str = "influence", chances: pd.DataFrame = None
 ) -> Iterator[_Curve]:
@@ -93,7 +93,7 @@ def _foot(
     names = [model.partition(", ")[0] for model in rows.model]
     return plots.foot(rows.assign(model=names), f"{counts} {unit}", interval)
 
-
+# %% ../../nbs/iclinf/figures.ipynb #073c577e
 def _log_ticks(ax: plt.Axes, ticks: list[float], both: bool = False) -> None:
     """Logarithmic axes with these ticks alone
 
@@ -274,7 +274,7 @@ def _reading(
         right.set_xlabel(f"{names[1]} minus {names[0]} (nats)")
     return plots.finish(fig, title, _foot(gaps), caption + _HOLLOW)
 
-
+# %% ../../nbs/iclinf/figures.ipynb #8a324f84
 def fig4(measured: pd.DataFrame, reported: pd.DataFrame):
     """Figure 4: with and without calibration
 
@@ -312,7 +312,7 @@ def fig7(measured: pd.DataFrame, reported: pd.DataFrame):
         "above the labels in all cases.",
     )
 
-
+# %% ../../nbs/iclinf/figures.ipynb #e97c8b35
 # how names of instruction-tuned versions end
 _TUNED_ENDS = "instruct", "it", "chat"
 
@@ -332,7 +332,7 @@ def tuned_pairs(rows: pd.DataFrame) -> list[tuple[str, str]]:
                 pairs.append((base, tuned))
     return pairs
 
-
+# %% ../../nbs/iclinf/figures.ipynb #81ca8564
 @plots.drawn(size=(5.5, 3.2))
 def fig5(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     "Instruction-tuned models: losses of Table 1, none of Figure 5 is printed"
@@ -450,7 +450,7 @@ def null_values(targets: ArrayLike, delta: float = DELTA) -> np.ndarray:
         orders.append(promised.alpha)
     return 2 * conversion(np.array(orders), delta)
 
-
+# %% ../../nbs/iclinf/figures.ipynb #e60469d2
 def _draw_deltas(ax: plt.Axes, measured: pd.DataFrame, x: np.ndarray) -> None:
     """Draw the paper's axes: a null curve and our points of each delta
 
@@ -470,7 +470,7 @@ def _draw_deltas(ax: plt.Axes, measured: pd.DataFrame, x: np.ndarray) -> None:
     ax.plot([], [], color="#555555", lw=1, ls="--", label="null value")
     ax.plot(x, x, color=plots.GREY, lw=1)
 
-
+# %% ../../nbs/iclinf/figures.ipynb #cbfbe35d
 @plots.drawn(panels=2, size=(8.4, 3.8))
 def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "The audit: empirical against theoretical epsilon"
@@ -571,7 +571,7 @@ def attack_table(measured: pd.DataFrame) -> pd.DataFrame:
     columns = "theory proven truth attack attack_most".split()
     return pd.concat([pairs, audited]).reindex(columns=columns)
 
-
+# %% ../../nbs/iclinf/figures.ipynb #af6ba982
 def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
     """Epsilon promised, proven, true and shown by an attack
 
@@ -666,7 +666,7 @@ def _line_of_table1(model: str, dataset: str, rows: pd.DataFrame) -> dict:
     }
     return line
 
-
+# %% ../../nbs/iclinf/figures.ipynb #4978ecb6
 def tab1(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Table 1: accuracy and loss, the paper's and ours, with what a guess gets
 

@@ -52,7 +52,7 @@ def mean_loss(losses: ArrayLike, seed: int = 0) -> dict:
 # cases that are read together
 _TOGETHER = 4
 
-
+# %% ../../nbs/iclinf/influence.ipynb #f9b4e592
 @needs("next_logits")
 def leave_one_out(
     model: lm.LM, cases: list[list], tokens: list[int], lead: list[int] = ()
@@ -103,7 +103,7 @@ def leave_one_out(
             model.calls += 1
     return [kept[key] for key in keys]
 
-
+# %% ../../nbs/iclinf/influence.ipynb #65616a11
 def _read(model: lm.LM, cases: list[list]) -> Iterator[np.ndarray]:
     """Log-probabilities of the next token of all prompts of each case, read together: prompts x vocabulary
 
@@ -236,7 +236,7 @@ def losses(
             rows.append((query, position, float(value)))
     return pd.DataFrame(rows, columns=["query", "position", "loss"])
 
-
+# %% ../../nbs/iclinf/influence.ipynb #b1128eac
 def worst_losses(table: pd.DataFrame, **reading) -> pd.Series:
     """The largest loss of each query, over its exemplars; the reading as of `losses`
 
@@ -276,7 +276,7 @@ def right(table: pd.DataFrame, calibration: str = "") -> list[bool]:
         hits.append(scores.label.iloc[best] == scores.truth.iloc[0])
     return hits
 
-
+# %% ../../nbs/iclinf/influence.ipynb #2ad0e50b
 def write_accuracy(at: Rows, hits: list[bool]) -> None:
     """Write the share of queries that are right, with its exact interval
 
@@ -337,7 +337,7 @@ def readings(table: pd.DataFrame, seed: int = 0) -> Rows:
     _write_places(label, places.to_numpy(), seed)
     return rows
 
-
+# %% ../../nbs/iclinf/influence.ipynb #1f932863
 def _write_places(at: Rows, places: np.ndarray, seed: int) -> None:
     """Write differences between the first, middle and last exemplars, from losses, queries x positions
 
@@ -405,7 +405,7 @@ def measure(
     _write_known(rows.at(unit="queries"), table, single)
     return rows.frame()
 
-
+# %% ../../nbs/iclinf/influence.ipynb #35a6ee06
 def _write_known(at: Rows, table: pd.DataFrame, single: pd.DataFrame) -> None:
     """Does an exemplar leak less where the model knows the answer without any? By query; `single` are scores of one shot
 

@@ -97,7 +97,7 @@ def _answers(model, p, text):
         raise ValueError(f"answers of {p.name} do not begin as they are read")
     return x.input_ids, places
 
-
+# %% ../../nbs/iclinf/ladder.ipynb #fa1ebbb3
 def tune(
     model,
     taught: list,
@@ -152,7 +152,7 @@ def tune(
             name = f"{model.name}, tuned on {end} prompts{note}"
             yield kept_model(model, net, name)
 
-
+# %% ../../nbs/iclinf/ladder.ipynb #cba93321
 def kept_model(model, net, name):
     "A copy of a network with its adapter merged, as a model with a name"
     parts = [
@@ -180,7 +180,7 @@ def training_number(model: str) -> int:
     "Training that a model comes from, by its name; 0 of the first one, and of the model as it is"
     return int(next(iter(re.findall(r", training (\d+)", model)), 0))
 
-
+# %% ../../nbs/iclinf/ladder.ipynb #41536b07
 def rungs(
     model,
     datasets: list = ("goods", "topics", "news"),

@@ -110,7 +110,7 @@ def measure_parts(
     table = rows.frame().round(decimals)
     return table.drop_duplicates(results.key_columns(table), ignore_index=True)
 
-
+# %% ../../nbs/iclinf/measuring.ipynb #3e3f5f7e
 def _write_influence(rows: Rows, model: lm.LM, s: Sizes, seed: int) -> None:
     "Write the size of a model, and ICLInf on all data sets"
     size = rows.at(part="model", model=model.name)

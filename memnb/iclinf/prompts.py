@@ -61,7 +61,7 @@ class Pool:
         sizes = f"{len(self.queries)} queries, {len(self.exemplars)} exemplars"
         return f"{self.name}: {sizes}, labels {', '.join(self.labels)}"
 
-
+# %% ../../nbs/iclinf/prompts.ipynb #05dda020
 def pool(
     dataset,
     n: int = 500,
@@ -133,7 +133,7 @@ def pool(
     q, rest = q.reset_index(drop=True), rest.reset_index(drop=True)
     return Pool(name, q, rest, intro, ask, answer, names)
 
-
+# %% ../../nbs/iclinf/prompts.ipynb #4621275e
 _GOODS = {k: k for k in "cocoa coffee copper gold sugar rubber".split()}
 _PLAIN = dict(  # name: packaged data set, beginnings of its labels and names in prompts, words
     topics=("20news", _TABLE["topics"], 40), goods=("reuters_r52", _GOODS, 25)

@@ -75,7 +75,7 @@ def results_of(
         guards[rates.unreadable > UNREAD * rates.n] = "answers not read"
     return rates.assign(guard=guards)
 
-
+# %% ../../nbs/tabular/claims.ipynb #965b1e80
 def write_tables(
     made: results.Rows,
     claim: str,
@@ -103,7 +103,7 @@ def write_tables(
         cell = at_claim.at(other=f"{row.part} of {row.dataset}", n=row.n)
         cell.value("statistic", row.rate, low, high, guard=row.guard)
 
-
+# %% ../../nbs/tabular/claims.ipynb #eac4c0c7
 def write_headers(made: results.Rows, claim: str, rates: pd.DataFrame) -> None:
     """Write the lines of the header test beyond a guess, on the table with fewest
 
@@ -123,7 +123,7 @@ def write_headers(made: results.Rows, claim: str, rates: pd.DataFrame) -> None:
     for lines in beyond:
         at_claim.value("case", lines)
 
-
+# %% ../../nbs/tabular/claims.ipynb #0a7d1493
 def write_table1(made: results.Rows, rows: pd.DataFrame) -> None:
     """Write the claims on Table 1
 
@@ -161,7 +161,7 @@ MATRICES = dict(
     diabetes="scikit-diabetes",
 )
 
-
+# %% ../../nbs/tabular/claims.ipynb #1902f078
 def write_correlations(
     made: results.Rows, rows: pd.DataFrame, clip: bool = False
 ) -> None:
@@ -236,7 +236,7 @@ def codes_of(samples: pd.DataFrame) -> np.ndarray:
     columns = [pd.factorize(samples[feature])[0] for feature in samples]
     return np.stack(columns, axis=1)
 
-
+# %% ../../nbs/tabular/claims.ipynb #8b9812a5
 def diversity(codes: np.ndarray) -> float:
     """Probability that two samples have different values of a feature, mean over features
 
@@ -266,7 +266,7 @@ def share_of(counts: np.ndarray) -> float:
 
 RESAMPLES = 499
 
-
+# %% ../../nbs/tabular/claims.ipynb #bc814a36
 def gap(
     cold: np.ndarray, hot: np.ndarray, statistic: Callable
 ) -> stats.Interval:
@@ -299,7 +299,7 @@ def ranges(table: str) -> pd.DataFrame:
     numbers = data.load(table).typed().select_dtypes("number")
     return numbers.agg(["min", "max"])
 
-
+# %% ../../nbs/tabular/claims.ipynb #d8b53ff7
 def outside(samples: pd.DataFrame, ends: pd.DataFrame) -> np.ndarray:
     """Which samples have a number outside the range of the data, which is from `ranges`
 
@@ -334,7 +334,7 @@ def written_counts(table: data.Table, samples: pd.DataFrame) -> np.ndarray:
 # claims on Figure 2
 OF_TEMPERATURE = "diverse", "support", "written"
 
-
+# %% ../../nbs/tabular/claims.ipynb #ddcf17b9
 def write_temperatures(made: results.Rows, rows: pd.DataFrame) -> None:
     """Write what the highest temperature does to samples of California Housing (Figure 2): three claims
 
@@ -364,7 +364,7 @@ def write_temperatures(made: results.Rows, rows: pd.DataFrame) -> None:
         why = guard if claim != "written" else ""
         both.at(item=claim).value("statistic", *difference, guard=why)
 
-
+# %% ../../nbs/tabular/claims.ipynb #e189e382
 def _gaps(
     table: data.Table, cold: pd.DataFrame, hot: pd.DataFrame
 ) -> tuple[dict, str]:
@@ -392,7 +392,7 @@ def _gaps(
     )
     return gaps, guard
 
-
+# %% ../../nbs/tabular/claims.ipynb #b7631d9a
 def rate_difference(
     before: pd.Series, after: pd.Series
 ) -> tuple[float, float, float]:
@@ -473,7 +473,7 @@ def write_labels(made: results.Rows, rows: pd.DataFrame) -> None:
         else:
             cell.value("statistic", *rate_difference(base, model))
 
-
+# %% ../../nbs/tabular/claims.ipynb #f03952c4
 def write_learners(
     made: results.Rows, rows: pd.DataFrame, reported: pd.DataFrame
 ) -> None:
@@ -504,7 +504,7 @@ def write_learners(
         cell = at_claim.at(other=f"{row.item} on {row.dataset}", n=row.n)
         cell.value("statistic", difference, *ends)
 
-
+# %% ../../nbs/tabular/claims.ipynb #c8c8b288
 def write_beside(
     made: results.Rows, claim: str, printed: pd.Series, ours: pd.Series
 ) -> None:
@@ -536,7 +536,7 @@ def _by_table(rows: pd.DataFrame, quantity: str, **where) -> pd.Series:
     first = measured.drop_duplicates("dataset").set_index("dataset")
     return first[quantity].dropna()
 
-
+# %% ../../nbs/tabular/claims.ipynb #dd7698e8
 def write_counted(
     made: results.Rows, rows: pd.DataFrame, reported: pd.DataFrame
 ) -> None:
@@ -569,7 +569,7 @@ ABSENT = {
     "private": ["fico", "pneumonia"],
 }
 
-
+# %% ../../nbs/tabular/claims.ipynb #253bdd8a
 def write_absent(made: results.Rows, reported: pd.DataFrame) -> None:
     """Write what the paper's counts say of tables that were not seen
 
@@ -588,7 +588,7 @@ def write_absent(made: results.Rows, reported: pd.DataFrame) -> None:
             cell = cell.at(n=row.n, unit="queries")
             cell.value("statistic", row.value, row.low, row.high)
 
-
+# %% ../../nbs/tabular/claims.ipynb #3ada8e31
 def write_larger(made: results.Rows, reported: pd.DataFrame) -> None:
     """Write how much more of Table 4 the larger model completes
 
@@ -619,7 +619,7 @@ def write_larger(made: results.Rows, reported: pd.DataFrame) -> None:
     high = mean + np.hypot.reduce(above) / tables
     at_claim.value("statistic", mean, low, high, n=int(table4.n.sum()))
 
-
+# %% ../../nbs/tabular/claims.ipynb #50451a23
 def write_printed(made: results.Rows, reported: pd.DataFrame) -> None:
     """Write the claims that the paper's own counts and signs decide
 
@@ -660,7 +660,7 @@ def write_detection(made: results.Rows, rows: pd.DataFrame) -> None:
         cell = made.at(item="eyes", unit="rows", other=row.test, n=asked)
         cell.value("statistic", hits / asked, low, high, guard=guard)
 
-
+# %% ../../nbs/tabular/claims.ipynb #03009fba
 def write_exposure(
     made: results.Rows, rows: pd.DataFrame, dose: int = 64, table: str = "all"
 ) -> None:
@@ -684,7 +684,7 @@ def write_exposure(
     for gain in gains.value[tables != ""]:
         at_claim.value("case", gain)
 
-
+# %% ../../nbs/tabular/claims.ipynb #bb45a1b7
 def write_known_samples(made: results.Rows, rows: pd.DataFrame) -> None:
     """Write samples of a model whose answers to the zero-knowledge question are known: three claims
 
@@ -715,7 +715,7 @@ def write_known_samples(made: results.Rows, rows: pd.DataFrame) -> None:
         cell = made.at(item="cause", n=alike, unit="samples")
         cell.value("statistic", alike - round(row.rate * row.n))
 
-
+# %% ../../nbs/tabular/claims.ipynb #cbeabd98
 def write_model(
     made: results.Rows, rows: pd.DataFrame, dose: int, table: str, clip: bool
 ) -> None:
@@ -744,7 +744,7 @@ def write_model(
     write_correlations(made, rows, clip)
     write_labels(made, counted)
 
-
+# %% ../../nbs/tabular/claims.ipynb #67867236
 def statistics(
     rows: pd.DataFrame,
     reported: pd.DataFrame,
@@ -775,7 +775,7 @@ def statistics(
         write_model(made.at(model=model), asked, dose, table, clip)
     return made
 
-
+# %% ../../nbs/tabular/claims.ipynb #ab833346
 def judged(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows that claims are judged on: of each model the largest run.
 
@@ -836,7 +836,7 @@ def _recall_facts(rows: pd.DataFrame, measured: pd.DataFrame) -> dict:
         numbers[name] = hits_of(table, **where)
     return numbers
 
-
+# %% ../../nbs/tabular/claims.ipynb #3d7f00fd
 def _exposure_facts(rows: pd.DataFrame) -> dict:
     """How many points of accuracy repetitions buy
 
@@ -855,7 +855,7 @@ def _exposure_facts(rows: pd.DataFrame) -> dict:
         buys=bool(gains.low[every] > 0 and gains.low[few] > 0),
     )
 
-
+# %% ../../nbs/tabular/claims.ipynb #c0cf9fae
 def _sample_facts(rows: pd.DataFrame) -> dict:
     """How many samples are valid, and which are copies
 
@@ -880,7 +880,7 @@ def _sample_facts(rows: pd.DataFrame) -> dict:
         iris_valid=iris.value.sum(),
     )
 
-
+# %% ../../nbs/tabular/claims.ipynb #4c08338e
 def _matrix_facts(rows: pd.DataFrame) -> dict:
     """How alike the correlations of samples are to those of the data
 
@@ -901,7 +901,7 @@ def _matrix_facts(rows: pd.DataFrame) -> dict:
         not_beyond=others.min() > 0.05,
     )
 
-
+# %% ../../nbs/tabular/claims.ipynb #d990bae9
 def facts(measured: pd.DataFrame) -> dict:
     """The numbers that the prose of the page names, of all measured rows: name -> number, or True or False
 

@@ -88,7 +88,7 @@ def write_value(
     else:
         at.value(quantity, value, low, high, text=text, **units)
 
-
+# %% ../../nbs/tabular/counting.ipynb #1ac86eec
 def write_share(
     at: Rows, quantity: str, hits: int, n: int, text: str = ""
 ) -> None:
@@ -146,7 +146,7 @@ def write_answers(at: Rows, result: pd.DataFrame) -> None:
     if n < len(result):
         at.value("refused", len(result) - n, n=len(result))
 
-
+# %% ../../nbs/tabular/counting.ipynb #06303ffe
 def summary(result: pd.DataFrame, unit: str = "queries", **keys) -> Rows:
     """Rate of right answers with its exact interval, from the queries of a test; `keys` are further columns
 
@@ -172,7 +172,7 @@ def with_ends(counts: pd.DataFrame) -> pd.DataFrame:
     high = [high for _, high in ends]
     return counts.assign(value=counts.k / counts.n, low=low, high=high)
 
-
+# %% ../../nbs/tabular/counting.ipynb #1cf765cf
 def recall(
     rows: pd.DataFrame, part: str = "truth", by: str = "test"
 ) -> pd.DataFrame:

@@ -119,7 +119,7 @@ _HEADS = [
     "first\ntoken",
 ]
 
-
+# %% ../../nbs/tabular/figures.ipynb #58808f32
 def _signs_beside(
     measured: pd.DataFrame, reported: pd.DataFrame, sets: list[str]
 ) -> np.ndarray:
@@ -143,7 +143,7 @@ def _signs_beside(
         lines.append(line)
     return np.array(lines)
 
-
+# %% ../../nbs/tabular/figures.ipynb #efb7d8e2
 def fig_x_table1(measured: pd.DataFrame, reported: pd.DataFrame):
     """Table 1 as a grid: of each test GPT-4 at the left and ours at the right; below: recall of each test
 
@@ -209,7 +209,7 @@ def _count_text(row: pd.Series) -> str:
     text = f"{hits:.0f} / {row.n:.0f}"
     return f"{text} ({', '.join(notes)})" if notes else text
 
-
+# %% ../../nbs/tabular/figures.ipynb #e6854200
 def _beside(
     measured: pd.DataFrame, reported: pd.DataFrame, part: str, where: str
 ) -> pd.DataFrame:
@@ -248,7 +248,7 @@ def tab4(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
         tables[test] = _beside(measured, reported, test, "Table 4")
     return pd.concat(tables, axis=1).fillna("-")
 
-
+# %% ../../nbs/tabular/figures.ipynb #c0b3e5c8
 def tab5(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Table 5: first tokens completed, with the accuracy that needs no memory, paper beside ours
 
@@ -279,7 +279,7 @@ def _accuracy_texts(rows: pd.DataFrame, by: str) -> pd.DataFrame:
     table = rows.assign(text=texts)
     return table.pivot_table("text", by, "dataset", "first")
 
-
+# %% ../../nbs/tabular/figures.ipynb #4775445a
 def tab2(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Table 2: few-shot prediction, accuracy with 95 % interval, paper beside ours
 
@@ -307,7 +307,7 @@ _FORMS3 = dict(
     sampling="{2:.0f} / {1:.0f}",
 )
 
-
+# %% ../../nbs/tabular/figures.ipynb #dbbce62e
 def tab3(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Table 3: how far samples are copies, paper beside ours; and how many of ours were valid
 
@@ -378,7 +378,7 @@ def _draw_completions(
     ax.set_xticks(range(len(features)), features, rotation=25, ha="right")
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
-
+# %% ../../nbs/tabular/figures.ipynb #7b68ce81
 def _draw_known_completions(ax: plt.Axes, known: pd.DataFrame) -> None:
     """Draw the last panel of Figure 1: rows with known repetitions, and controls
 
@@ -401,7 +401,7 @@ def _draw_known_completions(ax: plt.Axes, known: pd.DataFrame) -> None:
     _draw_completions(ax, repeated, "openml-diabetes", series)
     ax.set_title("OpenML Diabetes, rows that SmolLM2 was fine-tuned on")
 
-
+# %% ../../nbs/tabular/figures.ipynb #56bac98d
 def fig1(measured: pd.DataFrame, reported: pd.DataFrame):
     """Figure 1: conditional completion against draws from the marginal, of a model and of known rows
 
@@ -452,7 +452,7 @@ def _sampled(measured: pd.DataFrame) -> list[_Asked]:
         models.append(_Asked("fine-tuned on 20 rows", plots.PLANTED, samples))
     return models
 
-
+# %% ../../nbs/tabular/figures.ipynb #e9552936
 def _draw_densities(
     ax: plt.Axes, real: pd.Series, drawn: list[tuple[str, pd.Series]]
 ) -> None:
@@ -484,7 +484,7 @@ def _draw_densities(
             transform=ax.transAxes,
         )
 
-
+# %% ../../nbs/tabular/figures.ipynb #1c5fe3f2
 def fig2(
     measured: pd.DataFrame,
     reported: pd.DataFrame,
@@ -569,7 +569,7 @@ def _draw_matrix(
     ax.tick_params(labelsize=5, length=0)
     ax.set_ylabel(label)
 
-
+# %% ../../nbs/tabular/figures.ipynb #b698869d
 def _draw_samples(
     ax: plt.Axes, dataset: str, drawn: pd.DataFrame, label: str
 ) -> bool:
@@ -589,7 +589,7 @@ def _draw_samples(
     ax.set(xticks=[], yticks=[], ylabel=label, frame_on=False)
     return False
 
-
+# %% ../../nbs/tabular/figures.ipynb #e526e4fa
 def _draw_set(
     column: np.ndarray, name: str, models: list[_Asked], is_first: bool
 ) -> None:
@@ -623,7 +623,7 @@ def _draw_set(
             ends = f"{row.low:.2f} to {row.high:.2f}"
             ax.set_title(f"r = {row.correlation:.2f} ({ends})", fontsize=8)
 
-
+# %% ../../nbs/tabular/figures.ipynb #5614ff94
 def _matrices(measured: pd.DataFrame, datasets: list[str]):
     "Pearson matrices: data, samples of the model, samples of a model with known ones; one column a data set"
     asked = _asked(measured)
@@ -663,7 +663,7 @@ def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured, ["california-housing", "titanic", "scikit-diabetes"]
     )
 
-
+# %% ../../nbs/tabular/figures.ipynb #e0c1e212
 def fig4(measured: pd.DataFrame, reported: pd.DataFrame = None):
     """Figure 4: correlations, first four data sets
 
@@ -730,7 +730,7 @@ def _draw_by_table(
     ax.set_ylim(len(_NAMES) - 0.5, -0.5)
     ax.legend(loc="lower right")
 
-
+# %% ../../nbs/tabular/figures.ipynb #281df337
 def _draw_by_dose(ax: plt.Axes, counts: pd.DataFrame) -> None:
     """Draw the share of next rows found by number of repetitions
 
@@ -749,7 +749,7 @@ def _draw_by_dose(ax: plt.Axes, counts: pd.DataFrame) -> None:
     ax.set_xticks(range(len(doses)), map(str, doses))
     ax.set(xlabel="number of repetitions", ylim=(-0.04, 1.04))
 
-
+# %% ../../nbs/tabular/figures.ipynb #93f9cd50
 def fig_x_found(measured: pd.DataFrame, reported: pd.DataFrame):
     """Rows completed verbatim: paper beside ours, and a model fine-tuned with known repetitions
 
@@ -776,7 +776,7 @@ def fig_x_found(measured: pd.DataFrame, reported: pd.DataFrame):
     foot = plots.foot(asked, "", "95 % Clopper-Pearson")
     return plots.finish(fig, "Share of rows completed verbatim", foot, caption)
 
-
+# %% ../../nbs/tabular/figures.ipynb #5b31bfb9
 def fig_x_eyes(measured: pd.DataFrame, reported: pd.DataFrame = None):
     """Known rows found by each test of Table 1 in its own form, by how often they were repeated
 

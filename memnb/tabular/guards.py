@@ -57,7 +57,7 @@ class _Guesses(NamedTuple):
     commonest: list[str]
     follower: list[str]  # what followed the one above the last time
 
-
+# %% ../../nbs/tabular/guards.ipynb #3a01b437
 def _cell_guesses(column: list[str]) -> _Guesses:
     """Guesses of the cells of a column, each of those before it alone
 
@@ -81,7 +81,7 @@ def _cell_guesses(column: list[str]) -> _Guesses:
 # rows that are guessed
 _GUESSED = 3000
 
-
+# %% ../../nbs/tabular/guards.ipynb #92da5963
 @once
 def _guessed_rows(table: Table) -> np.ndarray:
     """Rows that come out of the rows before, without memory: a bool a row: does the guess have it? False for the first two
@@ -114,7 +114,7 @@ def row_guess(t: Table) -> dict[str, float]:
     n = len(is_right)
     return dict(value=float(is_right.mean()) if n else np.nan, n=n)
 
-
+# %% ../../nbs/tabular/guards.ipynb #fd60c235
 def line_guess(t: Table, splits: tuple[int, ...]) -> int:
     """Lines of the header test that need no memory
 
@@ -138,7 +138,7 @@ def line_guess(t: Table, splits: tuple[int, ...]) -> int:
 # least share of a control that must be new
 NEW_TWIN = 0.9
 
-
+# %% ../../nbs/tabular/guards.ipynb #eb298fd2
 def _moved(column: pd.Series, typed: pd.Series, rng: random.Random):
     """A column for the control: numbers of many values shifted, unique texts and powers of ten moved by rows
 
@@ -177,7 +177,7 @@ def _moved(column: pd.Series, typed: pd.Series, rng: random.Random):
     moved = pd.Series(moved, filled.index)
     return moved.reindex(cells.index).fillna(cells)
 
-
+# %% ../../nbs/tabular/guards.ipynb #24d72de4
 def _renamed(column: pd.Series, typed: pd.Series, rng: random.Random):
     """A column of few values in which each value stands for another one, the next but so many in their order
 
@@ -210,7 +210,7 @@ def _with_cells(t: Table, df: pd.DataFrame) -> Table:
         rows.append(line.getvalue())
     return replace(t, rows=rows, df=df.reset_index(drop=True))
 
-
+# %% ../../nbs/tabular/guards.ipynb #6d8b9d40
 @once
 def shifted_twin(t: Table, seed: int = 0) -> Table:
     """The same table with its numbers moved, its unique texts paired anew and, if need be, its values renamed
@@ -239,7 +239,7 @@ def shifted_twin(t: Table, seed: int = 0) -> Table:
         twin = _with_cells(t, cells)
     return twin
 
-
+# %% ../../nbs/tabular/guards.ipynb #f357a18a
 def changed(t: Table, twin: Table, rows: int = 6) -> float:
     """How much of a table its control changes: where no such rows follow each other in the table: share of places
 

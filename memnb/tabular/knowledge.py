@@ -116,7 +116,7 @@ def sample_prompt(
     shots = [(ask(s), spell(r, s.names)) for s, r in zip(others, rows)]
     return prompts(mode, SYSTEM["sample"], shots, [ask(t)], "\nSample: ")[0]
 
-
+# %% ../../nbs/tabular/knowledge.ipynb #f536a85d
 @needs("generate")
 def sample(
     model: LM | str,
@@ -246,7 +246,7 @@ def forms(column: pd.Series) -> set:
         written.add(value if kind == "text" and is_category else kind)
     return written
 
-
+# %% ../../nbs/tabular/knowledge.ipynb #3e2dcadd
 @once
 def written_forms(table: data.Table) -> dict[str, set]:
     """What counts as well written in each column of a table, see `forms`
@@ -348,7 +348,7 @@ def _alike(a, b):
     a, b = a[pairs], b[pairs]
     return float(np.corrcoef(a, b)[0, 1]) if b.std() > 0 else 0.0
 
-
+# %% ../../nbs/tabular/knowledge.ipynb #47bbe126
 def conditional_distribution(
     dataset: Dataset, drawn: pd.DataFrame, resamples: int = 999, seed: int = 0
 ) -> Rows:
@@ -404,7 +404,7 @@ def _beginning(t, row, i):
     text = f"Dataset: {t.title}\nFeature Names: {', '.join(t.names)}\nFeature Values: {given}"
     return text, spell(row, t.names[i:])
 
-
+# %% ../../nbs/tabular/knowledge.ipynb #f31b6fe6
 @needs("generate")
 def conditional_completion(
     model: LM | str,
@@ -468,7 +468,7 @@ def conditional_completion(
         parts.append(per_query(*about, **columns))
     return pd.concat(parts, ignore_index=True)
 
-
+# %% ../../nbs/tabular/knowledge.ipynb #3bbb9064
 def _begun_value(answer, f, t):
     "The value that goes on behind `feature =`, and whether it could be read"
     number, again = (

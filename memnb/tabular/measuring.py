@@ -75,7 +75,7 @@ def nameless(table: Table) -> bool:
 # modules of the classical learners
 LEARNERS = "sklearn", "xgboost"
 
-
+# %% ../../nbs/tabular/measuring.ipynb #a4827f07
 @dataclass(frozen=True)
 class _Question:
     "What a test is about: who is asked about which table, and how"
@@ -108,7 +108,7 @@ def _write_names(rows: Rows, q: _Question) -> None:
     )
     rows.add(summary(names))
 
-
+# %% ../../nbs/tabular/measuring.ipynb #cc700400
 def _write_drawn(
     rows: Rows, q: _Question, n: int, temperature: float
 ) -> pd.DataFrame:
@@ -148,7 +148,7 @@ def _write_sampling(rows: Rows, q: _Question) -> None:
         write_share(no_values, "rate", 0, 0)
         rows.add(no_values)
 
-
+# %% ../../nbs/tabular/measuring.ipynb #8050ce2d
 def _write_warm(rows: Rows, table: Table, drawn: pd.DataFrame, seed: int):
     "Write what is read off the samples at temperature 0.7"
     rows.add(summary(knowledge.feature_values(table, drawn), "cells"))
@@ -164,7 +164,7 @@ def _write_figure1(rows: Rows, q: _Question) -> None:
     )
     rows.add(completion_rates(completions))
 
-
+# %% ../../nbs/tabular/measuring.ipynb #7ae636f9
 def _controlled(
     cell: Rows,
     q: _Question,
@@ -189,7 +189,7 @@ def _controlled(
         write_control(cell, twin)
     return cell
 
-
+# %% ../../nbs/tabular/measuring.ipynb #0c167c36
 def _write_rows(rows: Rows, q: _Question) -> None:
     "Row completion and what is read off its answers; the shifted twin is asked where rows seem memorized"
     table, size = q.table, q.sizes["rows"]
@@ -229,7 +229,7 @@ def _write_rows(rows: Rows, q: _Question) -> None:
     cell.value("baseline", accuracies[best], text=best)
     rows.add(cell)
 
-
+# %% ../../nbs/tabular/measuring.ipynb #7cc37de8
 def _write_header(rows: Rows, q: _Question) -> None:
     "The header test: `lines` is the best of its splits"
     splits = (2, 4, 6, 8)[: q.sizes["n"]]
@@ -250,7 +250,7 @@ def _write_header(rows: Rows, q: _Question) -> None:
 
     rows.add(_controlled(cell, q, write_control))
 
-
+# %% ../../nbs/tabular/measuring.ipynb #9b97d8c2
 def _write_feature(rows: Rows, q: _Question) -> None:
     "Completion of the nearly unique cell, on the table and where it seems memorized on its shifted twin"
     if not q.table.unique:
@@ -272,7 +272,7 @@ def _write_feature(rows: Rows, q: _Question) -> None:
 
     rows.add(_controlled(cell, q, write_control, guards.changed_cells))
 
-
+# %% ../../nbs/tabular/measuring.ipynb #1c4d5aba
 def _write_accuracy(rows: Rows, q: _Question) -> None:
     "Table 2: labels of a language model and of classical learners"
     table = q.table
@@ -306,7 +306,7 @@ def _print(text: str) -> None:
         encoding = sys.stdout.encoding or "ascii"
         print(text.encode(encoding, "replace").decode(encoding))
 
-
+# %% ../../nbs/tabular/measuring.ipynb #ad136044
 # what writes the rows of a test
 _TESTS = dict(
     feature_names=_write_names,
@@ -319,7 +319,7 @@ _TESTS = dict(
 )
 PARTS = [*_TESTS]
 
-
+# %% ../../nbs/tabular/measuring.ipynb #b07b42bd
 @needs("generate")
 def measure(
     model,
@@ -414,7 +414,7 @@ _FIGURE1 = ["adult", "openml-diabetes"]
 # queries a block of rows with known repetitions: of members 15 can be asked for, of controls more
 _EYE_N = 20
 
-
+# %% ../../nbs/tabular/measuring.ipynb #5396e2f3
 def _tables(names: list[str]) -> list[Table]:
     "The data sets of a run, all read beforehand"
     tables = []
@@ -429,7 +429,7 @@ def _tables(names: list[str]) -> list[Table]:
             )
     return tables
 
-
+# %% ../../nbs/tabular/measuring.ipynb #64afc494
 def _write_tables(
     rows: Rows, model: lm.LM, tables: list[Table], sizes: Sizes, seed: int
 ) -> None:
@@ -470,7 +470,7 @@ def _write_tables(
                 )
             )
 
-
+# %% ../../nbs/tabular/measuring.ipynb #8a119ca0
 def _ahead(model: lm.LM, test: Callable, **sizes):
     "What a test gives, all its questions asked ahead"
     lm.prefetch(model, lambda trial: test(trial, **sizes))
@@ -489,7 +489,7 @@ def _labels(name: str, few: bool, seed: int) -> list[pd.DataFrame]:
         labels.append(answers)
     return labels
 
-
+# %% ../../nbs/tabular/measuring.ipynb #fbe84ade
 def _write_known(rows: Rows, sizes: Sizes, mode: str, seed: int) -> None:
     "Write what is found by models that were trained on rows with known repetitions"
     few = sizes.preset == "smoke"
@@ -525,7 +525,7 @@ def _write_known(rows: Rows, sizes: Sizes, mode: str, seed: int) -> None:
     if sizes.forms:
         _write_exposure(rows, [sizes.truth, *sizes.forms], few, seed)
 
-
+# %% ../../nbs/tabular/measuring.ipynb #e21f394e
 def _write_exposure(rows: Rows, names: list[str], few: bool, seed: int) -> None:
     "Write what exposure buys models with known repetitions, and two that are each other's controls"
     labels = {name: _labels(name, few, seed) for name in names if name}
@@ -544,7 +544,7 @@ def _rounded(rows: pd.DataFrame) -> pd.DataFrame:
     values = rows.value.round(6).mask(is_p, digits)
     return rows.round(6).assign(value=values)
 
-
+# %% ../../nbs/tabular/measuring.ipynb #6aab82ae
 def run(model, sizes: Sizes = None, seed: int = 0) -> pd.DataFrame:
     """All tests on all data sets, and the tests of memory on rows with known repetitions
 

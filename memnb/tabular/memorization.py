@@ -60,7 +60,7 @@ def _example_starts(table: Table, rows: int, shots: int, seed: int) -> Starts:
     drawn = rng.sample(places, min(2 * shots, lines // step))
     return Starts(drawn[:shots], drawn[shots:])
 
-
+# %% ../../nbs/tabular/memorization.ipynb #c7109668
 def row_queries(
     t: Table, n: int, rows: int = 15, shots: int = 5, seed: int = 0
 ) -> list[tuple[int, list[int]]]:
@@ -99,7 +99,7 @@ def _are_readable(readable, cut: list[bool]) -> list[bool]:
     "Which answers could be read, of which none was cut off"
     return [read and not ended for read, ended in zip(readable, cut)]
 
-
+# %% ../../nbs/tabular/memorization.ipynb #8769e74a
 @needs("generate")
 def row_completion(
     model: LM | str,
@@ -233,7 +233,7 @@ def cut_file(t: Table, line: int, seed: int) -> tuple[str, str]:
     cut = before + place
     return t.text[:cut], t.text[cut : cut + _BEHIND]
 
-
+# %% ../../nbs/tabular/memorization.ipynb #f012a2cd
 @needs("generate")
 def header(
     model: LM | str,

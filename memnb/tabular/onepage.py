@@ -41,7 +41,7 @@ SAID = {
     "-": "cannot be asked of this table",
 }
 
-
+# %% ../../nbs/tabular/onepage.ipynb #f4f09226
 def _answers(rows):
     "One dict a test for the page: question, answer, guess, recall, sign"
     words = dict(
@@ -80,7 +80,7 @@ def _lead(name, tests):
         return f"No memory of this table was found in {name}, by tests that find rows which a model had been shown."
     return "Nothing is decided: no test found memory of this table, and none is proved to see it here."
 
-
+# %% ../../nbs/tabular/onepage.ipynb #a1f37b03
 def _notes(t, rows):
     "What a reader has to know of a table before believing a sign"
     for note in t.notes:

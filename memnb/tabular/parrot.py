@@ -42,7 +42,7 @@ def _separators(text: str) -> tuple[str, ...]:
     is_observation = " = " in text or "\n" not in text
     return (", ", "") if is_observation else ("\n", "")
 
-
+# %% ../../nbs/tabular/parrot.ipynb #16fff708
 class Parrot(lm.LM):
     "Continues texts that it knows by heart, and answers `?` to everything else"
 
@@ -81,7 +81,7 @@ class Parrot(lm.LM):
     def _ask(self, prompts, settings, reuse=True):  # refusals are not kept
         return super()._ask(prompts, settings, reuse and not self.refuses)
 
-
+# %% ../../nbs/tabular/parrot.ipynb #c873e5f8
 def by_heart(t: data.Table) -> tuple[str, ...]:
     """A table in all forms in which the tests ask for it: the file, the names, each observation: texts for `Parrot`
 
@@ -156,7 +156,7 @@ class _Nearly(Parrot):
         for i, answer in super()._answer(todo):
             yield i, f"{answer[:-1]}~"
 
-
+# %% ../../nbs/tabular/parrot.ipynb #a360b057
 def _rows(test):
     """Does this row test tell who knows a table from who does not, as often and with as many lines as it should?
 
@@ -191,7 +191,7 @@ def _rows(test):
         return f"it shows {min(counts)} to {max(counts)} lines, not ten"
     return ""
 
-
+# %% ../../nbs/tabular/parrot.ipynb #444e5315
 def _chance(f):
     """Is this the probability that a draw from the column is valid?
 

@@ -111,7 +111,7 @@ def known_rows(
     keep = ["dataset", "part", "times", "truth", "said", "ok", "refused"]
     return pd.concat(parts, ignore_index=True)[keep]
 
-
+# %% ../../nbs/tabular/planted.ipynb #9ba595a3
 def found_rates(result: pd.DataFrame, part: str = "truth") -> Rows:
     """What the tests found: the `rate` by data set, test and number of repetitions
 
@@ -237,7 +237,7 @@ def _label_contexts(t, hidden, size: int, n: int, seed: int = 0) -> list:
     ]
     return [rng.sample(rows, len(rows)) for rows in drawn]
 
-
+# %% ../../nbs/tabular/planted.ipynb #9391e401
 @needs("generate")
 def labels_by_dose(
     model: LM | str,
@@ -286,7 +286,7 @@ def labels_by_dose(
         raise ValueError(f"planted:{name} {why}: use another planted model")
     return pd.concat(parts, ignore_index=True)
 
-
+# %% ../../nbs/tabular/planted.ipynb #7d656506
 def _row_by_row(own: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
     "Scores of each row in a fine-tuned model and in its base, a row each, and what it gains"
     by = ["dataset", "times", "item", "truth"]
@@ -314,7 +314,7 @@ def _priced(both: pd.DataFrame, gain_of) -> Rows:
             write_value(cell.at(item="paired"), "more", *gain_of(block))
     return rows
 
-
+# %% ../../nbs/tabular/planted.ipynb #4d72bf80
 def exposure_rates(own: pd.DataFrame, base: pd.DataFrame) -> Rows:
     """How many points of accuracy does exposure buy?
 
@@ -335,7 +335,7 @@ def exposure_rates(own: pd.DataFrame, base: pd.DataFrame) -> Rows:
 
     return _priced(both, gain_of)
 
-
+# %% ../../nbs/tabular/planted.ipynb #57c93c96
 def halves_rates(first: tuple, second: tuple) -> Rows:
     """The same of two models that were trained on each other's controls, so that each row is its own; pairs (own, base)
 

@@ -105,7 +105,7 @@ def predict(
         "accuracy", t, true.values, given, ok, got, readable=readable
     )
 
-
+# %% ../../nbs/tabular/prediction.ipynb #c3213dba
 def write_labels(at: Rows, result: pd.DataFrame) -> None:
     """Write what accuracy alone does not say of labels, from the queries of `predict`.
 
@@ -169,7 +169,7 @@ def learners(seed: int) -> dict:
     )
     return {"Logistic Regression": linear, "Gradient Boosted Tree": trees}
 
-
+# %% ../../nbs/tabular/prediction.ipynb #f504c318
 @once
 def baselines(
     dataset: Dataset, most: int = 4000, seed: int = 0

@@ -56,7 +56,7 @@ def prompts(
     solved = "".join(f"{q}{sep}{a}\n\n" for q, a in shots)
     return [solved + q + (sep + begun).rstrip(" ") for q in asked]
 
-
+# %% ../../nbs/tabular/prompting.ipynb #c41ecaf1
 def _tokens_of(text: str, model=None) -> float:
     """How many tokens a text has: by the tokenizer of a model where there is one, else at most, by its bytes
 
@@ -85,7 +85,7 @@ def budget(*answers: str, model: LM = None) -> int:
     # a blank or a line end may come before the answer
     return room if needed + 2 <= room else int(1.15 * needed) + 8
 
-
+# %% ../../nbs/tabular/prompting.ipynb #cc30e5b8
 def answers(
     model: LM, mode: str, asked: list, likely: list, talk: int = 24, **settings
 ) -> list:
@@ -398,7 +398,7 @@ def content_lines(answer: str) -> list:
         l for l in answer.split("\n") if l.strip() and not _FENCE.fullmatch(l)
     ]
 
-
+# %% ../../nbs/tabular/prompting.ipynb #dd1e0b67
 def read_record(answer: str, like: str, sep: str = ",") -> tuple:
     """The row in an answer, and whether one could be read; `like` is a row of the file
 
@@ -442,7 +442,7 @@ def read_record(answer: str, like: str, sep: str = ",") -> tuple:
     # a row of another length is wrong
     return (other + [l.strip() for l in lines] + [""])[0], bool(other)
 
-
+# %% ../../nbs/tabular/prompting.ipynb #77ba5929
 def matches(truth: str, said: str) -> bool:
     """Verbatim, but for a final full stop
 
@@ -538,7 +538,7 @@ _ANSWERS = re.compile(
     r"\s*(?:\bis\b|\bare\b|:)\s*"
 )
 
-
+# %% ../../nbs/tabular/prompting.ipynb #4d640a98
 def read_names(answer: str, names: list) -> list:
     """Which of the names an answer lists: bool for each: is it named?
 
@@ -564,7 +564,7 @@ def read_names(answer: str, names: list) -> list:
         for x in names
     ]
 
-
+# %% ../../nbs/tabular/prompting.ipynb #dabc39ec
 def read_file(answer: str, begun: str = "") -> str:
     """A continuation without fences, the sentence before it, and what was shown of the cut line: how it continues a file
 

@@ -105,7 +105,7 @@ def sure_recall(test: str, found: int, asked: int, splits: int = 4) -> float:
     blocks = max(1, asked // CUTS_A_BLOCK)
     return min(1 - (1 - low) ** splits, binom_ci(blocks, blocks)[0])
 
-
+# %% ../../nbs/tabular/rules.ipynb #bb2678a0
 def is_proved(test: str, known: dict) -> bool:
     """Whether a test detects at least `POWER` of known rows, by the lower end; `known` is from `recalls`
 
@@ -139,7 +139,7 @@ def _open_reason(r, known) -> str:
         return "the test is not proved to see what it looks for"
     return "more questions would decide"
 
-
+# %% ../../nbs/tabular/rules.ipynb #d584390b
 def sign(row: pd.Series, known: dict = None) -> str:
     """✓ ✗ ? or - for a row of `results.wide`; without `known` no proof is asked of an ✗, as for printed numbers
 
