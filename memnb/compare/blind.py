@@ -185,13 +185,18 @@ def judged_blind(
         return Blind(
             why=f"{fewest} texts of one kind are too few to see whether both are alike"
         )
-    seen = _seen([*texts, *never])
-    member = np.array([True] * len(texts) + [False] * len(never))
-    scores = _scores(seen, member, seed)
-    found = auc(scores, member)
     rng = np.random.default_rng(seed)
+    both = [*texts, *never]
+    # in random order: where texts have no word in common, components follow the order in which they stand
+    order = rng.permutation(len(both))
+    seen = _seen([both[i] for i in order])
+    member = order < len(texts)
+    scores = _scores(seen, member, seed)
     shuffled = [rng.permutation(member) for _ in range(_SHUFFLES)]
     by_chance = [auc(_scores(seen, some, seed), some) for some in shuffled]
+    # of sets that chance made the mean is below one half: a judge learns that the others have what the fold lacks
+    found = auc(scores, member) + 0.5 - float(np.mean(by_chance))
+    found = min(1.0, max(0.0, found))
     # the wider of two intervals: that of sets that chance made, and that of texts drawn anew
     spread = max(float(np.std(by_chance, ddof=1)), _delong(scores, member))
     half = 1.96 * spread
