@@ -69,7 +69,7 @@ check: .venv/.ready-all-dev  ## before a commit, half a minute: format, lint, ex
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/pytest tests/test_repo.py -q -n $(WORKERS)
 
-test: .venv/.ready-all-dask-dev  ## set up and run the tests, all notebooks included: eight minutes on two idle cores
+test: .venv/.ready-all-dask-dev  ## set up and run the tests, all notebooks included: a quarter of an hour on two idle cores
 	$(BIN)/memnb fetch
 	$(BIN)/pytest tests -q -n $(WORKERS) -m 'not slow'
 
