@@ -644,7 +644,7 @@ def contents_of_page(paper: str) -> "Markdown":
 
     lines = [
         "| section | claim | in the paper | verdict | readings |",
-        "|:---|:---|:---|:---|:---|",
+        "|---|---|---|---|---|",
     ]
     before = None
     for row in contents(paper).itertuples(index=False):
