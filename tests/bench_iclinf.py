@@ -20,6 +20,10 @@ Measured on 26 November 2026 with `--cpu`: leaving one out 4.2 and 4.9 times as 
 0.639 s, 27.98 and 5.717 s), audit 79 times (648 and 8.2 s), neighbours 19 to 21 times (0.12 and 0.006 s), the accountant
 0.026 s. With two threads on an idle machine neighbours were 11 times as fast before the last change, since the
 baseline shares its longer sums between two cores better than ours its short ones.
+
+27 November 2026, two idle cores of a Xeon with AVX-512, which reads the padded batch faster: leaving one out 1.9 and 2.4
+times as fast (with torch and oneDNN held to AVX2 1.6 and 1.7), with `--cpu` 2.2 and 2.4; neighbours 10 times, the
+accountant 0.03 s. The 2.5 and 3 that are wanted are not reached there.
 """
 
 import os
