@@ -252,7 +252,8 @@ def picture(fig: "Figure", dpi: int = 128) -> Picture:
     import matplotlib.pyplot as plt
     from PIL import Image
 
-    drawn, reduced = io.BytesIO(), io.BytesIO()
+    drawn = io.BytesIO()
+    reduced = io.BytesIO()
     with style():
         fig.savefig(drawn, dpi=dpi)
     plt.close(fig)

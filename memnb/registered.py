@@ -228,7 +228,9 @@ def register(
     return file
 
 # %% ../nbs/rooms/registered.ipynb #db26d36f
-CONFIRMED, NOT_CONFIRMED, CHANGED = "confirmed", "not confirmed", "rule changed"
+CONFIRMED = "confirmed"
+NOT_CONFIRMED = "not confirmed"
+CHANGED = "rule changed"
 
 
 def _unchanged(paper: str, rows: pd.DataFrame) -> dict[str, bool]:

@@ -121,7 +121,8 @@ def predictions():
 # %% ../../nbs/capacity/attack.ipynb #c4c4fe37
 def fit_law(ratio, f1) -> dict | None:
     "c1, k and b of the consistent law through runs; None where fewer than four, or none whose F1 is between the ends"
-    x, y = np.asarray(ratio, float), np.asarray(f1, float)
+    x = np.asarray(ratio, float)
+    y = np.asarray(f1, float)
     if len(x) < 4 or not ((y > 0.55) & (y < 0.95)).any():
         return None
     mid = float(np.interp(0.75, np.sort(y), x[np.argsort(y)])) or float(x.max())

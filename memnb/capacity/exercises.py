@@ -75,10 +75,8 @@ def _capacity(f):
 
 def _rate(f):
     "Bits under the model over bits by chance, for each sequence"
-    half, chance = (
-        np.log(np.full((2, 4), 1 / 2)),
-        np.log(np.full((1, 3), 1 / 16)),
-    )
+    half = np.log(np.full((2, 4), 1 / 2))
+    chance = np.log(np.full((1, 3), 1 / 16))
     pairs = [("p = 1/2 of 16 tokens", f(half, 16), [0.25, 0.25])]
     return first_wrong(
         [*pairs, ("p = 1/16 of 16 tokens", f(chance, 16), [1.0])]

@@ -143,7 +143,8 @@ def fig6(axs, measured, reported):
     ]
     ends = bits.law_ends(bits.both_endings(measured))
     for p, mark, hue in (("fp32", "o", plots.REAL), ("bf16", "s", "#7A3E00")):
-        paper, open_ = bits.paper_capacity(reported, p), dict(marker=mark, ms=4)
+        paper = bits.paper_capacity(reported, p)
+        open_ = dict(marker=mark, ms=4)
         a.plot(
             paper.params,
             paper.capacity,
@@ -230,8 +231,10 @@ def fig6(axs, measured, reported):
 @plots.drawn("steps", size=(7.2, 3.6))
 def fig_x_found(ax, measured, reported):
     "Bits per parameter by the length of the training"
-    t, ends = results.select(measured, part="steps"), bits.endings(measured)
-    ladder, hues = results.select(measured, part="ladder"), _hues(measured)
+    t = results.select(measured, part="steps")
+    ends = bits.endings(measured)
+    ladder = results.select(measured, part="ladder")
+    hues = _hues(measured)
     first = t.groupby("config").sequences.min()
     ends = ends[ends.n == ends.config.map(first)]
     t = t[t.sequences == t.config.map(first)]
@@ -292,7 +295,8 @@ def fig_x_found(ax, measured, reported):
 def fig_x_precision(axs, measured, reported):
     "Bits held with fewer bits of a weight"
     (a, b), hues = axs, _hues(measured)
-    cost, kept = bits.precision_costs(measured), bits.kept_shares(measured)
+    cost = bits.precision_costs(measured)
+    kept = bits.kept_shares(measured)
     names = {"bf16": "rounded\nin use", "bf16-stored": "stored"}
     names["bf16-stochastic"] = "stored,\nat random"
     for k, (c, g) in enumerate(cost.groupby("config")):
@@ -356,10 +360,8 @@ def fig13(axs, measured, reported):
     "Bits memorized while length or vocabulary varies"
     every = bits.trainings(measured, "length", "vocab")
     trained = bits.trainings(measured, "length", "vocab", "synthetic")
-    names, hues = (
-        dict(length="tokens of a sequence, S", vocab="vocabulary, V"),
-        _hues(every),
-    )
+    names = dict(length="tokens of a sequence, S", vocab="vocabulary, V")
+    hues = _hues(every)
     for ax, (part, name) in zip(axs, names.items()):
         for c, g in every[every.part == part].groupby("config"):
             alpha = bits.reached_alpha(trained, c)
@@ -489,8 +491,10 @@ def fig4(axs, measured, reported):
 @plots.drawn("text")
 def fig_x_total(ax, measured, reported):
     "Total memorized of text"
-    text, caps = bits.trainings(measured, "text"), bits.capacities(measured)
-    hues, part = _hues(text), text[text.n < text.n.max()]
+    text = bits.trainings(measured, "text")
+    caps = bits.capacities(measured)
+    hues = _hues(text)
+    part = text[text.n < text.n.max()]
     room = caps[caps.precision == "fp32"].groupby("config").capacity.max()
     _models(ax, part, "unintended", hues)
     if "disjoint" in part:
@@ -516,7 +520,8 @@ def fig_x_total(ax, measured, reported):
 def fig11(axs, measured, reported):
     "Membership on text, and against extraction"
     (a, b), text = axs, bits.trainings(measured, "text")
-    hues, k = _hues(text), shown_prefixes(text)[-1]
+    hues = _hues(text)
+    k = shown_prefixes(text)[-1]
     _models(a, text, "f1", hues)
     a.axhline(
         0.5,
@@ -560,9 +565,12 @@ def fig11(axs, measured, reported):
 def fig18(axs, measured, reported):
     "Extraction, and the law of membership"
     (a, b), text = axs, bits.trainings(measured, "text")
-    hues, g, s = _hues(text), bits.of_largest(text), text.length.iloc[0]
+    hues = _hues(text)
+    g = bits.of_largest(text)
+    s = text.length.iloc[0]
     text = text.assign(tokens=text.n * s / text.params)
-    law, x = fit_law(text.n / text.params, text.f1), np.geomspace(1e-3, 1, 200)
+    law = fit_law(text.n / text.params, text.f1)
+    x = np.geomspace(1e-3, 1, 200)
     six = reported[
         (reported["where"] == "§5.2.2, table") & (reported.what == "samples")
     ]
@@ -773,7 +781,8 @@ def tab1(measured, reported):
         & (own.length == 64)
         & own.precision.isin(["fp32", "bf16"])
     ]
-    rows, ends = [], bits.law_ends(bits.both_endings(measured))
+    rows = []
+    ends = bits.law_ends(bits.both_endings(measured))
     for r in own.itertuples():
         paper = bits.paper_capacity(reported, r.precision).set_index("config")
         e = (

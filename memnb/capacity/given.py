@@ -32,7 +32,9 @@ def common_beginnings(models: list, texts: list) -> tuple[dict, dict]:
 
     models: that give log-probabilities. What they answer is in their stores then.
     """
-    beginnings, left_out, remaining = {}, {}, list(dict.fromkeys(texts))
+    beginnings = {}
+    left_out = {}
+    remaining = list(dict.fromkeys(texts))
     for beginning in BEGINNINGS:
         crossed = {}
         for m in models:
@@ -133,7 +135,8 @@ def _check_texts(texts, never):
 # %% ../../nbs/capacity/given.ipynb #41305d1c
 def _total_bits(models, texts):
     "Bits of whole texts under each model, all read alike, and the texts that some model cannot read, with the reason"
-    beginnings, left_out = None, {}
+    beginnings = None
+    left_out = {}
     if not all(m.gives("tokens") for m in models):
         beginnings, left_out = common_beginnings(models, texts)
     read = [t for t in texts if t not in left_out]

@@ -514,7 +514,8 @@ def _said_first(models, texts, prefixes, twice):
         dry.caps, dry.window = m.caps, m.window
         _read(dry, texts, prefixes, i == 0, twice * (i == 0))
         cost = {k: v + (dry.estimate()[k] or 0) for k, v in cost.items()}
-    c, s = cost, cost["seconds"]
+    c = cost
+    s = cost["seconds"]
     took = f", about {s:.0f} s" if s < 90 else f", about {s / 60:.0f} minutes"
     say(
         f"{c['calls']:,} questions to ask ({c['prompt_tokens']:,} tokens to read, at most "
@@ -524,7 +525,8 @@ def _said_first(models, texts, prefixes, twice):
 # %% ../../nbs/compare/asking.ipynb #61caf0ca
 def _agreed(models, texts):
     "What texts stand behind for all models (None: each has a start token of its own), texts that one cannot read, models that fail"
-    readers, failed = [], {}
+    readers = []
+    failed = {}
     for place, m in enumerate(models):
         try:
             if m.gives("tokens") or m.gives("logprobs"):
@@ -802,11 +804,13 @@ def ask_power(
     Of a table of `ask` with texts never shown: was the model shown each of its rows? Only rates of false positives
     that so few texts can reach.
     """
-    rows, p = [], table.loc[np.asarray(shown, bool)].filter(regex="^p_")
+    rows = []
+    p = table.loc[np.asarray(shown, bool)].filter(regex="^p_")
     for k, rate in product(
         p, [r for r in rates if table.attrs["never"] + 1 >= 1 / r]
     ):
-        hit, n = int((p[k] <= rate).sum()), int(p[k].notna().sum())
+        hit = int((p[k] <= rate).sum())
+        n = int(p[k].notna().sum())
         rows.append((k[2:], rate, hit, n, hit / max(1, n), *binom_ci(hit, n)))
     return pd.DataFrame(
         rows, columns=["item", "rate", "found", "n", "value", "low", "high"]
@@ -815,14 +819,16 @@ def ask_power(
 # %% ../../nbs/compare/asking.ipynb #357f92bf
 def _calls(t, k):
     "What a measure calls, by its own line and at rates of false positives; None where nothing can be said"
-    v, p = ASKABLE[k], t.get(f"p_{k}")
+    v = ASKABLE[k]
+    p = t.get(f"p_{k}")
     line = -t.attrs["tau"] if k == "loss" else v.line
     reach = [p is not None and t.attrs["never"] + 1 >= 1 / r for r in _RATES]
     own = None if line is None else int((v.sign * t[k] > line).sum())
     if t.attrs.get(
         "apart"
     ):  # rates of false positives are those of texts of another kind
-        p, reach = None, [False] * len(_RATES)
+        p = None
+        reach = [False] * len(_RATES)
     found = [
         int((p <= r).sum()) if ok else None for r, ok in zip(_RATES, reach)
     ]
@@ -859,7 +865,8 @@ def _blind_words(judge: Blind) -> str:
 # %% ../../nbs/compare/asking.ipynb #1364fc9b
 def ask_lead(table) -> str:
     "The finding of a table of `ask` in a sentence or two, its controls and a judge without the model included"
-    a, n = table.attrs, len(table)
+    a = table.attrs
+    n = len(table)
     judge = Blind(**a["blind"])
     back = int(table.verdict.isin([_BACK, _GUESSED]).sum())
     counts = table.verdict.value_counts()

@@ -235,10 +235,8 @@ def _by_rule(
     back: int,
 ) -> str:
     "A word as a rule gives it: the one so many places before, or the next of its series, or its number moved on"
-    before, earlier = (
-        words[i - back],
-        words[i - 2 * back] if i >= 2 * back else "",
-    )
+    before = words[i - back]
+    earlier = words[i - 2 * back] if i >= 2 * back else ""
     if before.isdecimal() and earlier.isdecimal() and len(before) < 15:
         if (
             0

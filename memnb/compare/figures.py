@@ -293,10 +293,8 @@ def fig2(axs, rows):
 @_drawn("models", 9.6, 3.4, panels=3)
 def fig3(axs, rows):
     "AUC by further trainings, epochs and number of texts"
-    m, a = (
-        _means(rows, "item", "x", part="models"),
-        _means(rows, "item", part="auc", times=1),
-    )
+    m = _means(rows, "item", "x", part="models")
+    a = _means(rows, "item", part="auc", times=1)
     free = dict.fromkeys(
         ("extractable", "recollected", "loss", "influential"), 0.0
     )
@@ -308,10 +306,8 @@ def fig3(axs, rows):
             m,
         ]
     )
-    e, p = (
-        _means(rows, "item", "x", part="epoch", times=1),
-        select(rows, part="pool", times=1),
-    )
+    e = _means(rows, "item", "x", part="epoch", times=1)
+    p = select(rows, part="pool", times=1)
     along = (
         (m, "x", "further trainings"),
         (e, "x", "epoch"),

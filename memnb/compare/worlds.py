@@ -111,7 +111,8 @@ def _surprise(fit, ids):
     out = []
     for x, z in token_scores(fit, ids):
         lp = z.log_softmax(-1)
-        p, own = lp.exp(), lp.gather(-1, x[..., None])[..., 0]
+        p = lp.exp()
+        own = lp.gather(-1, x[..., None])[..., 0]
         mean = (p * lp).sum(-1)
         out.append(
             (own - mean)
@@ -193,13 +194,16 @@ def small_world(
             every="epoch",
             eval_sets=dict(pool=c.train),
         )
-        many, absent = len(shown), [~s[place] for s in shown]
+        many = len(shown)
+        absent = [~s[place] for s in shown]
         kw |= dict(seed=seeds, absent=absent, folder=kept and kept / part)
         with gpt.naming(f"compare: {source}, models of the {part}"):
             return gpt.fit([cfg] * many, [ids[place]] * many, **kw)
 
-    times, other = dealt_times(n, seed), dealt_times(n, seed + 1)
-    shown, first = halves(models, times, seed), 1000 * seed
+    times = dealt_times(n, seed)
+    other = dealt_times(n, seed + 1)
+    shown = halves(models, times, seed)
+    first = 1000 * seed
     fits = trained(
         c.train, times, shown, [*range(first, first + models)], "pool"
     )
@@ -219,7 +223,8 @@ def small_world(
     *own, ref = fits
 
     def asked(fit):
-        x, others = c.train, c.test[:4]
+        x = c.train
+        others = c.test[:4]
         return (
             fit.scores(x),
             fit.greedy(x),

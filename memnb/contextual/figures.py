@@ -211,7 +211,8 @@ def fig8(measured=None, reported=None, names=("L2", "L4", "L8"), seed=0):
                 set(g.sample(101, seed)), key=lambda s: (len(s.split()), s)
             )
             string = some[len(some) // 2]
-            words, rows = string.split(), levels(g, string)
+            words = string.split()
+            rows = levels(g, string)
             kinds = sorted({x for row in rows for x, _, _ in row})
             middle = dict(ha="center", va="center", fontsize=6)
             for y, row in enumerate(rows):
@@ -321,7 +322,8 @@ def fig13(axs, m, reported, tau, rule):
 # %% ../../nbs/contextual/figures.ipynb #4a3680c1
 def _three_measures(axs, m, tau, rule):
     "Mean losses of three strings with their starts, a panel for each measure"
-    s, hue = onsets(m, tau, rule), shades(m)
+    s = onsets(m, tau, rule)
+    hue = shades(m)
     mean = m.groupby(["string", "epoch"])[["train_loss", "test_loss"]].mean()
     lowest = (
         m.groupby(["string", "repeat"]).test_loss.min().groupby("string").mean()

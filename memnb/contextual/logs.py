@@ -66,7 +66,8 @@ def loss_log(
             self.write(state, kw["model"])
 
         def write(self, state, net, before=None):
-            at, was = state.epoch or 0, net.training
+            at = state.epoch or 0
+            was = net.training
             epoch = (
                 round(at) if abs(at - round(at)) < 0.05 else round(at, 3)
             )  # may end within one
@@ -131,7 +132,8 @@ def _at_looks_of(
     different epochs; (string, epoch) without a fellow"""
     losses = pd.Series(math.nan, reference.index, name=column)
     there = pd.Series(False, reference.index)
-    moved, alone = [], []
+    moved = []
+    alone = []
     theirs_by_string = dict([*other.groupby("string", sort=False)])
     for name, mine in reference.groupby("string", sort=False):
         if name not in theirs_by_string:
@@ -139,10 +141,8 @@ def _at_looks_of(
                 f"{name}, epoch {mine.epoch.iloc[0]:g}: no {column}"
             )
         theirs = theirs_by_string.pop(name)
-        epochs, others = (
-            mine.epoch.to_numpy(float),
-            theirs.epoch.to_numpy(float),
-        )
+        epochs = mine.epoch.to_numpy(float)
+        others = theirs.epoch.to_numpy(float)
         places = _same_looks(epochs, others)
         paired = places >= 0
         there[mine.index[paired]] = True
@@ -339,7 +339,8 @@ def _judged_string(
     limit = noise * t.ppf(0.95, max(1, len(epochs) - 2))
     verdicts = {}
     for kind in KINDS_OF_LOGS:
-        bar, band = thresholds(without)[kind], bands.get(kind, math.nan)
+        bar = thresholds(without)[kind]
+        band = bands.get(kind, math.nan)
         verdicts[kind] = _verdict(loss, bar, band, limit, epochs, rule)
     of_curve, of_lowest = (verdicts[kind].said for kind in KINDS_OF_LOGS)
     if of_curve == "memorized" != of_lowest and not proved:
@@ -399,7 +400,8 @@ def judged_log(
         start, clear, said
     """
     by, rule = [by] if isinstance(by, str) else [*by], check_rule(rule)
-    d, rows = _read_log(log, by, without, again), []
+    d = _read_log(log, by, without, again)
+    rows = []
     never = _check_never(never, d)
     controls = [c for c in d if re.fullmatch(r"control_loss(_\d+)?", str(c))]
     losses = [c for c in (*LOG[2:], *controls) if c in d]
@@ -493,10 +495,8 @@ def fig_x_log(
             1, 2, figsize=(7.4, max(2.8, 0.21 * len(names) + 1))
         )
         for name in names:
-            g, clear = (
-                d[d.string == name],
-                j.clear_contextual[name] == j.clear_contextual[name],
-            )
+            g = d[d.string == name]
+            clear = j.clear_contextual[name] == j.clear_contextual[name]
             color = MEASURE_HUES["contextual"] if clear else plots.GREY
             left.plot(
                 g.epoch,
@@ -519,11 +519,10 @@ def fig_x_log(
         )
         never = 1.15 * d.epoch.max()
         for kind, marker in zip(KINDS_OF_LOGS, "so", strict=True):
-            own, hue = j.loc[names], MEASURE_HUES[kind]
-            clear, start = (
-                own[f"clear_{kind}"],
-                own[f"start_{kind}"].fillna(never),
-            )
+            own = j.loc[names]
+            hue = MEASURE_HUES[kind]
+            clear = own[f"clear_{kind}"]
+            start = own[f"start_{kind}"].fillna(never)
             right.plot(
                 clear.fillna(start),
                 range(len(names)),

@@ -83,9 +83,11 @@ def losses_table(
     Returns:
         DataFrame; ValueError where columns, rows, names or numbers are missing
     """
-    what, d = "the table", source
+    what = "the table"
+    d = source
     if isinstance(source, (str, os.PathLike)):
-        what, d = os.path.basename(source), data.read_frame(source)
+        what = os.path.basename(source)
+        d = data.read_frame(source)
         d = d.rename(
             columns=lambda c: c.strip().split(" - ")[-1].replace("/", "_")
         )  # run - train/loss

@@ -297,10 +297,8 @@ def tree_losses(net, sequences, start):
                 [*(seen[nodes[begun[:-1]]] if begun else []), len(nodes)]
             )
             nodes[begun] = len(nodes)
-    put, sizes = (
-        partial(torch.tensor, device=net.device),
-        [len(s) for s in sequences],
-    )
+    put = partial(torch.tensor, device=net.device)
+    sizes = [len(s) for s in sequences]
     mask = np.zeros((len(seen), len(seen)), bool)
     for i, above in enumerate(seen):
         mask[i, above] = True

@@ -75,14 +75,17 @@ def printed_rows(reported: pd.DataFrame, zero: str = "highest") -> results.Rows:
         .set_index("what")
         .value
     )
-    lowest, highest = float(none["rate_low"]), float(none["rate_high"])
+    lowest = float(none["rate_low"])
+    highest = float(none["rate_high"])
     before = highest if zero == "highest" else lowest
     few = results.select(reported, where="§5.1, observation 1", what="rate")
     printed = results.select(reported, where="§5.1, observation 2", what="rate")
     printed = pd.concat([few, printed]).drop_duplicates(["dataset", "setting"])
     rates = dict(zip(printed.dataset, printed.value.astype(float)))
     rows = results.Rows()
-    gains, below, above = [], [], []
+    gains = []
+    below = []
+    above = []
     for dataset, rate in rates.items():
         low, high = stats.difference_ci(
             (round(before * INSTANCES), INSTANCES),
@@ -94,7 +97,8 @@ def printed_rows(reported: pd.DataFrame, zero: str = "highest") -> results.Rows:
         above.append(high - gain)
         rows.value("case", gain, item="printed-surface", other=dataset)
     # the four data sets are those that the claim is about: only their texts are a sample
-    mean, k = np.mean(gains), len(gains)
+    mean = np.mean(gains)
+    k = len(gains)
     ends = mean - np.hypot.reduce(below) / k, mean + np.hypot.reduce(above) / k
     rows.value(
         "statistic",

@@ -44,7 +44,8 @@ def guess_rows(task: Task, ks: list[int]) -> Rows:
         for guess, answers in guesses.items():
             judged = zip(passed(task, answers), task.telling)
             matches = [match for match, telling in judged if telling]
-            n, exact = len(matches), matches.count("exact")
+            n = len(matches)
+            exact = matches.count("exact")
             near = matches.count("near")
             cell = rows.at(group=guess, k=k, n=n)
             cell.value("exact", exact)
@@ -181,7 +182,8 @@ def invented(w: World, seed: int = None) -> list:
             default: the world's
     """
     rng = np.random.default_rng([w.seed if seed is None else seed, 7])
-    common, sets = rng.integers(w.words, size=(w.shared, w.piece)), []
+    common = rng.integers(w.words, size=(w.shared, w.piece))
+    sets = []
     for _ in range(w.sets):
         first = np.concatenate(
             [common, rng.integers(w.words, size=(w.items - w.shared, w.piece))]
@@ -225,7 +227,8 @@ def world_documents(w: World) -> list:
     Args:
         w: sizes of the world
     """
-    rng, docs = np.random.default_rng([w.seed, 8]), []
+    rng = np.random.default_rng([w.seed, 8])
+    docs = []
     for lines in invented(w):
         left = np.full(w.items, w.times)
         while left.any():
@@ -277,12 +280,16 @@ def world_answers(
         ks: numbers of demonstrations
         settings: of the prompts
     """
-    sets, never, rows = invented(w), invented(w, w.seed + 1000), []
+    sets = invented(w)
+    never = invented(w, w.seed + 1000)
+    rows = []
     for k in ks:
         for s in settings:
             if not k and s in ("twins", "foreign"):
                 continue
-            rng, asked, truth = np.random.default_rng([w.seed, 9, k]), [], []
+            rng = np.random.default_rng([w.seed, 9, k])
+            asked = []
+            truth = []
             for n, lines in enumerate(sets):
                 around = dict(
                     twins=never[n], foreign=sets[(n + 1) % w.sets]

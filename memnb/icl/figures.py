@@ -186,15 +186,11 @@ def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
         )
         for row, s in zip(axs, SETTINGS):
             for ax, name in zip(row, names):
-                g, color = (
-                    d[(d.name == name) & (d.setting == s)],
-                    _look(name)["color"],
-                )
-                places, exact, near = (
-                    [str(int(k)) for k in g.k],
-                    g.exact / g.n,
-                    g.near_exact / g.n,
-                )
+                g = d[(d.name == name) & (d.setting == s)]
+                color = _look(name)["color"]
+                places = [str(int(k)) for k in g.k]
+                exact = g.exact / g.n
+                near = g.near_exact / g.n
                 ax.bar(places, exact, color=color, label="exact")
                 ax.bar(
                     places,
@@ -227,7 +223,8 @@ def fig4(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, of each model the largest run
         reported: what the paper prints
     """
-    d, parts = _cells(measured).query("who != 'never'"), []
+    d = _cells(measured).query("who != 'never'")
+    parts = []
     for (name, model, s, items), _ in d.groupby(
         ["name", "model", "dataset", "who"], sort=False
     ):
@@ -411,7 +408,8 @@ def fig_x_dose(measured: pd.DataFrame, reported: pd.DataFrame = None):
         return plots.placeholder(
             "no model with several numbers of repetitions was measured"
         )
-    doses, ks = sorted({*map(int, d.times)}), sorted({*map(int, d.k)})
+    doses = sorted({*map(int, d.times)})
+    ks = sorted({*map(int, d.k)})
     with plots.style():
         fig, ax = plt.subplots(figsize=(6, 2.9))
         for k, color in zip(
@@ -499,7 +497,8 @@ def fig_x_copies(measured: pd.DataFrame, reported: pd.DataFrame):
     """
     m = measured[measured.model.str.startswith("copy:")]
     rates = by_repeat(m[m.dataset != HIDDEN.lower()])
-    sets, ks = list(dict.fromkeys(rates.dataset)), list(PAPER_KS)
+    sets = list(dict.fromkeys(rates.dataset))
+    ks = list(PAPER_KS)
     if not sets:
         return plots.placeholder(
             "the paper's data sets without a model: not measured"

@@ -19,7 +19,8 @@ from memnb.icl.replication import OFTEN, ROW_KEYS, became_exact, matches_of
 # demonstrations at which the claims are judged: the paper's "few" (§5.1, observation 2)
 K = 25
 
-EXACT, NEAR = ["exact"], ["exact", "near"]
+EXACT = ["exact"]
+NEAR = ["exact", "near"]
 
 
 def reproduced(
@@ -54,7 +55,9 @@ def paired(step: pd.Series) -> tuple[float, float, float]:
     Args:
         step: of each item: 1 gained, -1 lost, 0 neither
     """
-    gained, lost, n = (step > 0).sum(), (step < 0).sum(), len(step)
+    gained = (step > 0).sum()
+    lost = (step < 0).sum()
+    n = len(step)
     ends = [*stats.paired_ci(gained, lost, n)]
     items = step.groupby(level="idx").mean()
     if len(items) == n:
@@ -267,7 +270,8 @@ def performance_effects(
     both = right[right.times == OFTEN].merge(
         recalled.reset_index(), on=["idx", "k"]
     )
-    x, y = within(both, "recalled"), within(both, "ok")
+    x = within(both, "recalled")
+    y = within(both, "ok")
     if both.k.nunique() > 1 and x.any():
         slope = float(x @ y / (x @ x))
         # an item is asked at several k: errors are clustered by item

@@ -54,11 +54,13 @@ def rule(
     """
     if _squeeze(truth) == _squeeze(said):
         return "exact"
-    a, b = _content(truth), _content(said)
+    a = _content(truth)
+    b = _content(said)
     if not a or not b:
         return "inexact"
     no_a, no_b = (sum(w in NEGATIONS for w in x) for x in (a, b))
-    ab, ba = f" {' '.join(a)} ", f" {' '.join(b)} "
+    ab = f" {' '.join(a)} "
+    ba = f" {' '.join(b)} "
     if ab in ba:  # the truth and more; what stands before it may not deny it
         denied = NEGATIONS & {*ba[: ba.index(ab)].split()}
         return "near" if len(a) > 1 and not denied else "inexact"
@@ -89,7 +91,8 @@ def _stems(text):
 
 def repeats(first: str, truth: str, said: str) -> bool:
     "Does a completion share with the second sentence no word beyond the run of the first sentence that it repeats?"
-    a, b = _stems(first), _stems(said)
+    a = _stems(first)
+    b = _stems(said)
 
     def ends(i):
         return range(
@@ -109,7 +112,8 @@ _PRONOUNS = """he him his she her hers it its they them their theirs we us our y
 
 def derivable(first: str, second: str) -> bool:
     "Is it a sentence of the first piece with words left out, or put for a pronoun?"
-    b, everywhere = _stems(second), f" {' '.join(_stems(first))} "
+    b = _stems(second)
+    everywhere = f" {' '.join(_stems(first))} "
 
     def elsewhere(run):  # with an article or without
         both = run, run[run[0] in ("a", "an", "the") :]
@@ -117,10 +121,8 @@ def derivable(first: str, second: str) -> bool:
 
     def among(sentence):
         words = re.findall(r"[^\W_]+(?:['’][a-z]+)?", sentence.lower())
-        a, pronoun = (
-            _stems(sentence),
-            [re.sub(r"['’].*", "", w) in _PRONOUNS for w in words],
-        )
+        a = _stems(sentence)
+        pronoun = [re.sub(r"['’].*", "", w) in _PRONOUNS for w in words]
 
         @lru_cache(None)
         def rest(
@@ -240,10 +242,8 @@ def review(
         for p in dict.fromkeys(zip(result.truth, result.said))
         if p not in done
     ]
-    text, buttons = (
-        w.HTML(),
-        [w.Button(description=d) for d in ("exact", "near", "inexact")],
-    )
+    text = w.HTML()
+    buttons = [w.Button(description=d) for d in ("exact", "near", "inexact")]
 
     def show():
         text.value = "Every pair has a verdict."

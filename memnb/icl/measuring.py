@@ -122,7 +122,8 @@ def kept_answers(
         raise FileNotFoundError(
             f"no answers of {model}: `memnb run laptop --only icl` writes them"
         )
-    instances, answers = {}, []
+    instances = {}
+    answers = []
     for file in files:
         for text in file.read_text(encoding="utf8").splitlines():
             line = json.loads(text)
@@ -349,7 +350,8 @@ def record_pair(
     answers = [_half_answers(half, profile, draws) for half in names]
     n = answers[0].idx.nunique()
     most = int(max(half.k.max() for half in answers))
-    hits, scores = [], []
+    hits = []
+    scores = []
     for half in names:
         asked = lm.load(half, mode="completion")
         file = half.removeprefix("planted:")

@@ -122,7 +122,8 @@ class Task:
 
     def __repr__(self):
         labels = ", ".join(f"{k} {v}" for k, v in self.labels.items())
-        n, k = len(self.queries), len(self.demos)
+        n = len(self.queries)
+        k = len(self.demos)
         return f"{self.name} ({self.split}): {n} instances, up to {k} demonstrations, labels {labels}"
 
 
@@ -213,7 +214,8 @@ def task(
     same = d["first"].isin(q["first"]) | (d["first"] + " " + d.second).isin(
         whole
     )
-    rest, twins = d[~same], None
+    rest = d[~same]
+    twins = None
 
     def drawn(frame, k):
         return frame.iloc[
@@ -225,11 +227,13 @@ def task(
     ):  # members are demonstrations, their controls those of another setting
         rest, never = rest[rest.times > 0], rest[rest.times == 0]
         twins = drawn(never, len(never) if len(further) else min(k, len(never)))
-    n_own, every = k, k
+    n_own = k
+    every = k
     if len(
         further
     ):  # drawn whole, so that they are the same whatever the largest k
-        n_own, every = len(rest), max(k, 200)
+        n_own = len(rest)
+        every = max(k, 200)
     if len(rest) + len(further) < k:
         raise ValueError(
             f"{name} has {len(rest) + len(further)} instances left for {k} demonstrations beside "
@@ -276,7 +280,8 @@ def _known_setting(s):
 
 def _controlled(task, k, setting, seed):
     "The demonstrations of a setting"
-    demos, rng = task.demos[:k], random.Random(f"{seed} {setting} {k}")
+    demos = task.demos[:k]
+    rng = random.Random(f"{seed} {setting} {k}")
     if setting == "twins":
         if task.twins is None:
             raise ValueError(
@@ -409,10 +414,8 @@ def fitting(
     replication_prompts(
         task, max(ks)
     )  # refuses more demonstrations than there are
-    window, encode = (
-        getattr(model, "window", None),
-        getattr(model, "encode", None),
-    )
+    window = getattr(model, "window", None)
+    encode = getattr(model, "encode", None)
     if not window or not encode:
         return
 

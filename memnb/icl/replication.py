@@ -47,7 +47,8 @@ def copied(task: Task, demos) -> list:
     "What a machine without memory may say: the second piece of the demonstration whose first is most alike; '' where there is none"
     if not len(demos):
         return [""] * len(task.queries)
-    firsts, seconds = demos["first"].tolist(), demos.second.tolist()
+    firsts = demos["first"].tolist()
+    seconds = demos.second.tolist()
     best = process.cdist(
         task.queries["first"], firsts, scorer=fuzz.token_sort_ratio
     ).argmax(1)
@@ -176,7 +177,8 @@ OFTEN = 32  # times shown from which on an instance counts as shown often
 @needs("logprobs")
 def token_scores(model, task: Task, k: int):
     "How likely is each token of the true second piece, behind k pairs alone? DataFrame, one row a token: k, idx, times, position (from 1), logprob (nats)"
-    m, q = lm.load(model), task.queries
+    m = lm.load(model)
+    q = task.queries
     scores = m.logprobs(
         replication_prompts(task, k, "pairs", m.mode),
         [f" {b}" for b in q.second],

@@ -159,7 +159,8 @@ def printed_p(r: float) -> str:
     Args:
         r: a printed correlation, of two digits
     """
-    low, high = p_of(min(abs(r) + 0.005, 1.0), 5), p_of(abs(r) - 0.005, 5)
+    low = p_of(min(abs(r) + 0.005, 1.0), 5)
+    high = p_of(abs(r) - 0.005, 5)
     if low < 0.05 <= high:
         return f"p={low:.2g} to {high:.2g}"
     return f"p={p_of(r, 5):.2g}" if abs(r) < 1 else "p<0.001"

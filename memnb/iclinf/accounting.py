@@ -81,10 +81,8 @@ def solved(reported):
             index="x", columns="what", values="value"
         ).iterrows():
             value, g = solve(target, what, **fixed)
-            printed, floor = (
-                fixed | {what: r[what]},
-                2 * float(conversion(r.alpha)),
-            )
+            printed = fixed | {what: r[what]}
+            floor = 2 * float(conversion(r.alpha))
             row = dict(
                 where=where,
                 target=target,

@@ -233,7 +233,8 @@ def attack_controls(
         z = []
         for place in (2 * number, 2 * number + 1):
             z.append(clipped(scores[place], c)[0].numpy() / tau)
-        both, alone = log_softmax((z[0] + z[1]) / 2), log_softmax(z[0])
+        both = log_softmax((z[0] + z[1]) / 2)
+        alone = log_softmax(z[0])
         cell = rows.at(item=kind, model=m.name, dataset=Path(source).name)
         write_attack(cell, both, alone, n, seed)
         # the paper's bound; and what is proven, for scores that differ by 2c

@@ -123,7 +123,9 @@ def _log_means(z, logp, ts, by, less, columns=8192):
     c = float(z[0].max())  # clipped scores lie between -c and c
     if not 2 * c * by * max(map(abs, ts)) < 600:
         return [torch.logsumexp(t * _shift(z, by, less) + logp, 1) for t in ts]
-    p, sums, rooms = logp.exp(), z.new_zeros(len(ts), len(z)), {}
+    p = logp.exp()
+    sums = z.new_zeros(len(ts), len(z))
+    rooms = {}
 
     def room(k, width):  # new memory for each piece is slow
         if k not in rooms:
@@ -132,7 +134,8 @@ def _log_means(z, logp, ts, by, less, columns=8192):
 
     for a in range(0, z.shape[1], columns):
         piece = slice(a, a + columns)
-        w, new = p[piece], partial(room, width=len(p[piece]))
+        w = p[piece]
+        new = partial(room, width=len(p[piece]))
         e = _shift(z[:, piece], by / np.log(2), less[piece], new(1)).exp2_()
         for up in (True, False):
             powers = {1: e if up else e.reciprocal_()}
@@ -240,21 +243,19 @@ def write(
         see: called for each token: (norm, z, `by` and `less` of `every_rdp`, logp,
             K(-1))
     """
-    rng, ids, m = np.random.default_rng(seed), [], ensemble.model
+    rng = np.random.default_rng(seed)
+    ids = []
+    m = ensemble.model
     alphas = [float(a) for a in alphas]
-    spent, each, loss = (
-        {k: [] for k in norms},
-        dict.fromkeys(norms, 0.0),
-        dict.fromkeys(norms, 0.0),
-    )
+    spent = {k: [] for k in norms}
+    each = dict.fromkeys(norms, 0.0)
+    loss = dict.fromkeys(norms, 0.0)
     logits = ensemble.restart()
     while True:
         z = clipped(logits, c)
         mean = _mean(z)
-        logp, parts = (
-            (mean / tau).log_softmax(0),
-            {k: _parts(mean, len(z), tau, k) for k in norms},
-        )
+        logp = (mean / tau).log_softmax(0)
+        parts = {k: _parts(mean, len(z), tau, k) for k in norms}
         ids.append(_drawn(logp, rng.random()))
         for k, (by, less) in parts.items():
             divergences, k_1 = every_rdp(z, logp, alphas, by, less)
@@ -369,7 +370,9 @@ def leaks(
         Games or None)
     """
     best = {theory(c, ensemble.size, tau, delta=d).alpha for d in DELTAS}
-    orders, texts, played = sorted({2.0, *best}), [], None
+    orders = sorted({2.0, *best})
+    texts = []
+    played = None
     for i in range(sequences):
         texts.append(
             write(ensemble, tau, c, tokens, [seed, i], orders, see=played)
@@ -447,7 +450,8 @@ def audit(
                 same = Ensemble(m, prompts[:1], tokens, copies=size)
                 ensembles["identical"] = same, 1
         # the same c/(s tau) where fewer prompts are taken
-        c, tau = solved["c"], solved["tau"] * solved["s"] / size
+        c = solved["c"]
+        tau = solved["tau"] * solved["s"] / size
         for item, (ensemble, n) in ensembles.items():
             leaked = leaks(
                 ensemble, tau, c, tokens, n, seed, 0 if item else games

@@ -126,7 +126,8 @@ def leakage(text: str) -> list:
     Args:
         text: that the prompt of an exemplar says
     """
-    m, source = lm.load("smollm2"), "acq"
+    m = lm.load("smollm2")
+    source = "acq"
     tau = (
         solve(100, c=10, s=50)[0] * 50 / 4
     )  # of a target of 100, for four prompts instead of 50

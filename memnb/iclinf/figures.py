@@ -515,7 +515,8 @@ def fig_x_found(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     ax.plot(printed.target, 100 * printed.use, **look)
     percent = dict(value="used", low="used_low", high="used_high")
     for norm in NORMS:
-        name, look = NORM_NAMES[norm], NORM_LOOK[norm]
+        name = NORM_NAMES[norm]
+        look = NORM_LOOK[norm]
         audited = audit_table(measured, norm=norm)
         if len(audited):
             used = {end: 100 * audited[of] for end, of in percent.items()}
@@ -651,7 +652,8 @@ def _line_of_table1(model: str, dataset: str, rows: pd.DataFrame) -> dict:
     loss = by_reading.loc["loss", "label"]
     guess = rows[rows.quantity == "guess"].value.max()
     bare = rows[rows.setting == "no exemplar"].value.max()
-    low, high = 100 * accuracy.low, 100 * accuracy.high
+    low = 100 * accuracy.low
+    high = 100 * accuracy.high
     at_chance = " at chance" if accuracy.low <= guess else ""
     line = {
         "model": _name_of(model),

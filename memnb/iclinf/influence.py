@@ -35,10 +35,14 @@ def mean_loss(losses: ArrayLike, seed: int = 0) -> dict:
     if not len(x):
         raise ValueError("no losses: ask for at least one query")
     mean = float(x.mean())
-    sd, low, high = 0.0, np.nan, np.nan
+    sd = 0.0
+    low = np.nan
+    high = np.nan
     if not np.isfinite(x).all():
         # one infinite loss makes the mean infinite, and no interval ends
-        sd, low, high = np.inf, float(np.sort(x)[0]), np.inf
+        sd = np.inf
+        low = float(np.sort(x)[0])
+        high = np.inf
     elif len(x) > 1:
         sd = float(x.std(ddof=1))
         low = high = mean
@@ -179,7 +183,8 @@ def scores(
     for number, kept in enumerate(leave_one_out(m, cases, *tokens)):
         truth = p.queries.label[number]
         # position 0 is the full prompt, which has lost nothing
-        ups, downs = [0.0, *kept["up"]], [0.0, *kept["down"]]
+        ups = [0.0, *kept["up"]]
+        downs = [0.0, *kept["down"]]
         for position, (up, down) in enumerate(zip(ups, downs)):
             cell = dict(
                 query=number, truth=truth, position=position, up=up, down=down
@@ -422,7 +427,8 @@ def _write_known(at: Rows, table: pd.DataFrame, single: pd.DataFrame) -> None:
     write_accuracy(at.at(setting="no exemplar"), is_right)
     places = logp.columns.get_indexer(truth)
     knows = normalised(logp)[range(len(logp)), places]
-    loss, n = worst_losses(table).sort_index().to_numpy(), len(logp)
+    loss = worst_losses(table).sort_index().to_numpy()
+    n = len(logp)
     if n <= 4 or not np.isfinite(loss).all():
         return
     r = stats.spearman(knows, loss)[0]
@@ -458,7 +464,8 @@ def by_shots(
         DataFrame in the long form, with model
     """
     p = pool(dataset, n, splits, seed)
-    rows, worst = Rows(), {}
+    rows = Rows()
+    worst = {}
     for k in sorted(ks):
         table = scores(model, p, n, k, mode, splits, seed)
         made = readings(table, seed).frame()

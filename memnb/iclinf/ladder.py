@@ -61,7 +61,8 @@ def lessons(
     Returns:
         (pool, prompt with all answers)
     """
-    rng, prompts = random.Random(f"{seed} lessons"), []
+    rng = random.Random(f"{seed} lessons")
+    prompts = []
     sources = {
         k: (pool(k, 1), [g for _, g in spare(k).groupby("label")])
         for k in datasets
@@ -222,7 +223,9 @@ def rungs(
     note = f", training {training}" if training else ""
     prompts = lessons(taught, max(stops), seed=own_seed)
     tuned = tune(m, prompts, stops, seed=own_seed, note=note)
-    tables, worst, names = {}, {}, []
+    tables = {}
+    worst = {}
+    names = []
     for rung in itertools.chain([m], tuned):  # one at a time
         names.append(rung.name)
         for dataset in datasets:

@@ -77,7 +77,8 @@ def measure_parts(
     Returns:
         DataFrame in the long form, with model
     """
-    s, m = sizes, lm.load(model)
+    s = sizes
+    m = lm.load(model)
     if unknown := [part for part in s.parts if part not in PARTS]:
         raise ValueError(
             f"no part {unknown[0]!r}: there are {', '.join(PARTS)}"

@@ -36,10 +36,8 @@ def _form(name, labels):
     if name in FORMS:
         intro, ask, answer, names = FORMS[name]
         return intro, ask, answer, names.split()
-    names, kind = (
-        [str(l) for l in labels],
-        "news articles" if name == "news" else "texts",
-    )
+    names = [str(l) for l in labels]
+    kind = "news articles" if name == "news" else "texts"
     what = f"{', '.join(names[:-1])}, and {names[-1]}"
     intro = f"Classify the {kind} into the categories of {what}."
     return intro + FIRST.format("category name"), "Article", "Answer", names

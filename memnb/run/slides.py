@@ -292,7 +292,8 @@ def slides_notebook(word: str) -> "NotebookNode":
     "The notebook whose cells are the slides of a talk, as Jupyter marks slides and notes"
     from nbformat import v4
 
-    page, given = Page(word), talk(word)
+    page = Page(word)
+    given = talk(word)
     numbered = [*enumerate(given.questions, 1)]
     asked = "\n".join(f"{i}. {one.question}" for i, one in numbered)
     answers = [f"**{i}.** {one.answer}" for i, one in numbered]
@@ -370,7 +371,8 @@ def _as_url(data: dict) -> str:
 def handout_html(word: str) -> str:
     "A page of A4 for those who listen: question, table, one picture, verdicts, and what to ask"
     require("mistune", "report")
-    page, given = Page(word), talk(word)
+    page = Page(word)
+    given = talk(word)
     return (
         templates()
         .get_template("handout.html")

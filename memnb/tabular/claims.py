@@ -220,7 +220,8 @@ def write_completions(made: results.Rows, rows: pd.DataFrame) -> None:
         levels = {"marginal": 0.95}
         if row.feature == "EducationNum":
             levels["school"] = 0.99
-        right, n = round(row.rate * row.n), int(row.n)
+        right = round(row.rate * row.n)
+        n = int(row.n)
         for claim, level in levels.items():
             ends = [end - row.baseline for end in binom_ci(right, n, level)]
             beyond = row.rate - row.baseline
@@ -349,7 +350,8 @@ def write_temperatures(made: results.Rows, rows: pd.DataFrame) -> None:
     if len(temperatures) < 2:
         return
     table = data.load("california-housing")
-    lowest, highest = temperatures[0], temperatures[-1]
+    lowest = temperatures[0]
+    highest = temperatures[-1]
     cold = read_samples(samples, table, lowest)
     hot = read_samples(samples, table, highest)
     both = made.at(unit="samples", n=len(cold) + len(hot))
@@ -428,7 +430,8 @@ def write_samples(made: results.Rows, rows: pd.DataFrame) -> None:
     conditioned = wide(rows, "rate", part="conditioning")
     if len(conditioned) > 1 and conditioned.n.min():
         by_item = conditioned.set_index("item")
-        without, solved = by_item.loc["none"], by_item.loc["shown"]
+        without = by_item.loc["none"]
+        solved = by_item.loc["shown"]
         n = without.n + solved.n
         cell = made.at(item="conditioned", n=n, unit="samples")
         cell.value("statistic", *rate_difference(without, solved))
@@ -597,7 +600,9 @@ def write_larger(made: results.Rows, reported: pd.DataFrame) -> None:
         reported: what the paper prints
     """
     at_claim = made.at(item="larger", unit="queries")
-    gains, below, above = [], [], []
+    gains = []
+    below = []
+    above = []
     table4 = reported[(reported["where"] == "Table 4") & reported.k.notna()]
     for (table, test), pair in table4.groupby(["dataset", "what"], sort=False):
         counts = pair.set_index("model")[["k", "n"]]
@@ -614,7 +619,8 @@ def write_larger(made: results.Rows, reported: pd.DataFrame) -> None:
     if not gains:
         return
     # the tables are those that the claim is about: only their rows are a sample
-    mean, tables = np.mean(gains), len(gains)
+    mean = np.mean(gains)
+    tables = len(gains)
     low = mean - np.hypot.reduce(below) / tables
     high = mean + np.hypot.reduce(above) / tables
     at_claim.value("statistic", mean, low, high, n=int(table4.n.sum()))
@@ -651,11 +657,13 @@ def write_detection(made: results.Rows, rows: pd.DataFrame) -> None:
         return
     most = counts[counts.times == counts.times.max()]
     for row in most.itertuples():
-        hits, asked = int(row.k), int(row.n)
+        hits = int(row.k)
+        asked = int(row.n)
         low, high = binom_ci(hits, asked)
         guard = ""
         if row.test == "header":
-            low, high = sure_recall(row.test, hits, asked), 1.0
+            low = sure_recall(row.test, hits, asked)
+            high = 1.0
             guard = "four blocks are too few" if low < POWER else ""
         cell = made.at(item="eyes", unit="rows", other=row.test, n=asked)
         cell.value("statistic", hits / asked, low, high, guard=guard)
@@ -800,7 +808,8 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(filled or [rows], ignore_index=True)
 
 # %% ../../nbs/tabular/claims.ipynb #c0ffee02
-FORMS, TABLES = "planted:forms, both halves", "planted:tables"
+FORMS = "planted:forms, both halves"
+TABLES = "planted:tables"
 
 
 def hits_of(rows: pd.DataFrame, **where) -> tuple[int, int]:
@@ -845,7 +854,9 @@ def _exposure_facts(rows: pd.DataFrame) -> dict:
     """
     gains = select(rows, part="exposure", quantity="more", model=FORMS)
     gains = gains.set_index(["dataset", "times"]).rename(index={np.nan: ""})
-    iris, every, few = ("iris", 64), ("", 64), ("", 4)
+    iris = ("iris", 64)
+    every = ("", 64)
+    few = ("", 4)
     return dict(
         buys_diabetes=100 * gains.value["openml-diabetes", 64],
         buys_iris=100 * gains.value[iris],
@@ -866,7 +877,8 @@ def _sample_facts(rows: pd.DataFrame) -> dict:
         rows, part="known_sample", test="copied_observations", dataset="adult"
     )
     shares = copied.set_index("quantity").value
-    rate, but_unique = shares["rate"], shares["but_unique"]
+    rate = shares["rate"]
+    but_unique = shares["but_unique"]
     samples = select(rows, model="smollm2", part="sample")
     hot = select(samples, temperature=1.2)
     iris = select(samples, dataset="iris", temperature=0.7)

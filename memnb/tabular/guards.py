@@ -66,7 +66,8 @@ def _cell_guesses(column: list[str]) -> _Guesses:
     """
     followers = defaultdict(Counter)
     counts = Counter()
-    commonest, follower = [], []
+    commonest = []
+    follower = []
     for above, cell in pairwise(column):
         counts[above] += 1
         commonest.append(counts.most_common(1)[0][0])
@@ -287,7 +288,8 @@ def write_against_twin(
     theirs = answered(twin)
     if not len(ours) or not len(theirs):
         return
-    hits, n = int(theirs.ok.sum()), len(theirs)
+    hits = int(theirs.ok.sum())
+    n = len(theirs)
     both = ours[:0]
     if "item" in ours and "item" in theirs:
         both = ours.merge(theirs, on="item", suffixes=("", "_twin"))

@@ -73,11 +73,13 @@ def feature_names(
         mode: 'chat' or 'completion'; default: the model's
     """
     t, mode = load_table(dataset), mode or model.mode
-    others, missing = other_sets(t, sets), _ask_names(t)[1]
+    others = other_sets(t, sets)
+    missing = _ask_names(t)[1]
     # what stands in an example can be copied
     shown = {prompting.plain_name(f) for s in others for f in s.names}
     rest = [f for f in missing if prompting.plain_name(f) not in shown]
-    p, likely = names_prompt(t, others, mode), [", ".join(missing)]
+    p = names_prompt(t, others, mode)
+    likely = [", ".join(missing)]
     answer = answers(
         model,
         mode,
@@ -85,7 +87,8 @@ def feature_names(
         likely,
         max_tokens=prompting.budget(*likely, model=model) + 20,
     )[0]
-    ok, read = prompting.read_names(answer, rest), bool(answer.strip())
+    ok = prompting.read_names(answer, rest)
+    read = bool(answer.strip())
     return per_query(
         "feature_names",
         t,
@@ -302,12 +305,11 @@ def feature_distribution(dataset: Dataset, drawn: pd.DataFrame) -> pd.DataFrame:
         dataset: name, path, DataFrame or data.Table
         drawn: samples, as of `sample`
     """
-    t, rows = load_table(dataset), []
+    t = load_table(dataset)
+    rows = []
     for f in t.names:
-        count, values = (
-            one_spelling(t.df[f]).value_counts(),
-            one_spelling(drawn[f]).dropna(),
-        )
+        count = one_spelling(t.df[f]).value_counts()
+        values = one_spelling(drawn[f]).dropna()
         modes = list(count.index[count == count.iloc[0]])
         likely = values.mode().iloc[0] if len(values) else ""
         if count.iloc[0] <= max(1, 0.01 * len(t)):
@@ -373,7 +375,8 @@ def conditional_distribution(
     n = len(drawn)
     if n < 30 or len(real.columns) < 3:
         return rows
-    ours, theirs = real.corr().values, _correlations(numbers).values
+    ours = real.corr().values
+    theirs = _correlations(numbers).values
     correlation = _alike(ours, theirs)
     rng = np.random.default_rng(seed)
     replicates = []
@@ -430,7 +433,8 @@ def conditional_completion(
     """
     prompting.check_count(n)
     t, parts, mode = load_table(dataset), [], mode or model.mode
-    others, cells = other_sets(t, sets), t.df.apply(one_spelling)
+    others = other_sets(t, sets)
+    cells = t.df.apply(one_spelling)
     rows = (
         prompting.random_rows(t, n, seed)
         if rows is None
@@ -442,7 +446,8 @@ def conditional_completion(
             raise ValueError(
                 f"{f!r} is not a feature of {t.name} with another one before it"
             )
-        i, d = t.names.index(f), len(t.names)
+        i = t.names.index(f)
+        d = len(t.names)
         shots = [
             _beginning(s, row, max(1, i * len(s.names) // d))
             for s, row in solved
@@ -471,10 +476,8 @@ def conditional_completion(
 # %% ../../nbs/tabular/knowledge.ipynb #3bbb9064
 def _begun_value(answer, f, t):
     "The value that goes on behind `feature =`, and whether it could be read"
-    number, again = (
-        t.typed()[f].dtype.kind in "if",
-        re.match(rf"\s*{re.escape(f)}\s*[=:]", answer),
-    )
+    number = t.typed()[f].dtype.kind in "if"
+    again = re.match(rf"\s*{re.escape(f)}\s*[=:]", answer)
     text = answer if again else f"{f} = {answer}"
     if not t.df[f].str.contains(",").any():
         text = text.split(",")[0]
@@ -541,7 +544,8 @@ def _cell_codes(real, drawn) -> tuple:
     "Cells as integers, the same number for the same value; -1 for a value that the data does not have: two int arrays, row x feature"
     codes = []
     for f in real:
-        a, b = one_spelling(real[f]), one_spelling(drawn[f]).fillna("\0")
+        a = one_spelling(real[f])
+        b = one_spelling(drawn[f]).fillna("\0")
         values = pd.Index(a.unique())
         codes.append((values.get_indexer(a), values.get_indexer(b)))
     return tuple(np.stack(x, 1) for x in zip(*codes))

@@ -192,7 +192,8 @@ def _controlled(
 # %% ../../nbs/tabular/measuring.ipynb #0c167c36
 def _write_rows(rows: Rows, q: _Question) -> None:
     "Row completion and what is read off its answers; the shifted twin is asked where rows seem memorized"
-    table, size = q.table, q.sizes["rows"]
+    table = q.table
+    size = q.sizes["rows"]
     shots = q.sizes["shots"] if q.mode == "chat" else 0
 
     def completed(table):
@@ -235,7 +236,8 @@ def _write_header(rows: Rows, q: _Question) -> None:
     splits = (2, 4, 6, 8)[: q.sizes["n"]]
 
     def continued(table):
-        chars, sets = q.sizes["chars"], q.sizes["sets"]
+        chars = q.sizes["chars"]
+        sets = q.sizes["sets"]
         return header(q.model, table, splits, chars, sets, **q.ask)
 
     answers = continued(q.table)

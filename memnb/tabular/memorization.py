@@ -175,7 +175,8 @@ def completed(truth: str, said: str) -> int:
     def lines_of(text):
         return [line.strip() for line in text.strip("\n").rstrip().split("\n")]
 
-    right, given = lines_of(truth), lines_of(said)
+    right = lines_of(truth)
+    given = lines_of(said)
     # an answer may begin with the rest of the line, or with the next one
     pairs = [(right, given)]
     for first in range(len(given)):

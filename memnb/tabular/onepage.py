@@ -165,7 +165,8 @@ def one_page(
         )
     lm.prefetch(m, lambda d: measure(d, t, **ask))
     rows = measure(m, t, **ask)
-    tests, answers = _answers(beside_recall(rows, mode)), []
+    tests = _answers(beside_recall(rows, mode))
+    answers = []
     if "row_completion" in set(rows["part"]):
         size = dict(
             rows=z["rows"],
@@ -183,7 +184,8 @@ def one_page(
                 if i < j
             ]
             answers.append(dict(truth=a.truth, said=said, ok=bool(a.ok)))
-    name, more = plots.label(m.name), ", ..." * (len(t.names) > 12)
+    name = plots.label(m.name)
+    more = ", ..." * (len(t.names) > 12)
     page = dict(
         title=f"What does {name} remember of {t.title}?",
         lead=_lead(name, tests),

@@ -44,7 +44,8 @@ def planted_blocks(name: str = "tables") -> list:
     for (source, times), g in plant.truth(name).groupby(
         ["source", "times"], sort=False
     ):
-        t, numbers = data.load(source), [int(i.split()[-1]) for i in g["item"]]
+        t = data.load(source)
+        numbers = [int(i.split()[-1]) for i in g["item"]]
         part = replace(
             t,
             rows=[t.rows[i] for i in numbers],
@@ -84,8 +85,11 @@ def known_rows(
         seed: of every random choice
         **size: prompt sizes that differ from those of 'quick', as in `PRESETS`
     """
-    m, blocks, parts = lm.load(model, mode=mode), planted_blocks(name), []
-    z, ask = PRESETS["quick"] | size, dict(seed=seed, mode=mode)
+    m = lm.load(model, mode=mode)
+    blocks = planted_blocks(name)
+    parts = []
+    z = PRESETS["quick"] | size
+    ask = dict(seed=seed, mode=mode)
     seen = {r for times, t in blocks if times for r in t.rows}
     for times, t in blocks:
         if doses and times not in doses or sources and t.name not in sources:
@@ -220,7 +224,8 @@ def pooled_eyes(rows: pd.DataFrame) -> pd.DataFrame:
 # %% ../../nbs/tabular/planted.ipynb #b314f9d0
 def _label_contexts(t, hidden, size: int, n: int, seed: int = 0) -> list:
     "Contexts in which every label stands equally often, in random order: of n lists of rows; empty where a label has too few rows"
-    rng, free = random.Random(f"{t.name} {seed} contexts"), {}
+    rng = random.Random(f"{t.name} {seed} contexts")
+    free = {}
     for r, label in zip(t.rows, t.df[t.target]):
         if r not in hidden:
             free.setdefault(label, []).append(r)
@@ -257,10 +262,13 @@ def labels_by_dose(
         n: rows of each number of repetitions; default: all
         seed: of every random choice
     """
-    m, rows, parts = lm.load(model, mode="completion"), plant.truth(name), []
+    m = lm.load(model, mode="completion")
+    rows = plant.truth(name)
+    parts = []
     rows = rows[(rows.times > 0) | ~rows.text.isin(rows.text[rows.times > 0])]
     for source, g in rows.groupby("source", sort=False):
-        t, hidden = data.load(source), set(rows.text)
+        t = data.load(source)
+        hidden = set(rows.text)
         last = t.target == t.names[-1]
         shown = (
             _label_contexts(t, hidden, context, contexts, seed) if last else []

@@ -73,10 +73,8 @@ def predict(
     t = load_table(dataset, target=target)
     if t.target is None:
         raise ValueError(f"{t.name} has no label column: name one with target=")
-    rest, rows = (
-        [f for f in t.names if f != t.target],
-        t.df.sample(frac=1, random_state=seed),
-    )
+    rest = [f for f in t.names if f != t.target]
+    rows = t.df.sample(frac=1, random_state=seed)
     if (classes := t.df[t.target].nunique()) > 50:
         raise ValueError(
             f"{t.name}: the label {t.target!r} has {classes} values; a class label has at most "

@@ -226,11 +226,9 @@ def beside(figure: int):
     """
     from IPython.display import HTML
 
-    p, cells, look = (
-        PRINTED[figure],
-        [],
-        "white-space:pre-wrap;text-align:left;vertical-align:top",
-    )
+    p = PRINTED[figure]
+    cells = []
+    look = "white-space:pre-wrap;text-align:left;vertical-align:top"
     for turns in (p["turns"], p["sent"]):
         said = (
             f"{who.upper()}\n{text}" for t in turns for who, text in t.items()
@@ -339,7 +337,8 @@ def _same_data(s, t) -> bool:
     def plain(names):
         return {re.sub(r"[^a-z0-9]", "", f.lower()) or f for f in names}
 
-    a, b = plain(s.names), plain(t.names)
+    a = plain(s.names)
+    b = plain(t.names)
     names = (
         s.name == t.name
         or s.header == t.header
@@ -414,7 +413,8 @@ def read_record(answer: str, like: str, sep: str = ",") -> tuple:
     def words(line):
         return max((len(c.split()) for c in cells(line)), default=0)
 
-    d, number = len(cells(like)), re.match(r"[-+.\d]", like)
+    d = len(cells(like))
+    number = re.match(r"[-+.\d]", like)
     lines = content_lines(answer)
     for line in lines:
         x = bare(line)

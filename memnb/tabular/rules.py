@@ -33,7 +33,8 @@ _SURE = 1e-4  # of a guess in a table sorted by its key or its label, p is small
 
 def _by_lines(test, r):
     "The sign of a test by the lines above"
-    guess, new = r.get("guess", 0), r.get("twin_new", 1) >= NEW_TWIN
+    guess = r.get("guess", 0)
+    new = r.get("twin_new", 1) >= NEW_TWIN
     if test == "feature_names":
         return "✓" if r.rate >= 1 else "✗" if r.rate < 0.5 else "?"
     if test == "feature_values":
@@ -123,7 +124,8 @@ NAMES_MISSED = "the test misses cells that are names"
 
 def _open_reason(r, known) -> str:
     "Why a result stays open, in a few words; `known` is from `recalls`"
-    test, lost = r["part"], r.get("unreadable", 0)
+    test = r["part"]
+    lost = r.get("unreadable", 0)
     if lost > UNREAD * r.get("n", 1):
         return f"{lost:.0f} answers could not be read"
     if r.get("twin_new", 1) < NEW_TWIN:
@@ -147,7 +149,8 @@ def sign(row: pd.Series, known: dict = None) -> str:
         row: of `results.wide`
         known: from `recalls`; default: no proof is asked of an ✗
     """
-    r, test = row.dropna(), row["part"]
+    r = row.dropna()
+    test = row["part"]
     if (
         dict(header="lines", conditional_distribution="correlation").get(
             test, "rate"
@@ -184,11 +187,13 @@ def _evidence(r) -> str:
 # %% ../../nbs/tabular/rules.ipynb #84940f2a
 def _judgements(rows):
     "Table 1 as a DataFrame, a row for each data set and test: dataset, test, sign, evidence, n, unit, reason of a ?"
-    proved, lines = recalls(rows), []
+    proved = recalls(rows)
+    lines = []
     for test in TESTS:
         main = "correlation" if test == "conditional_distribution" else "rate"
         for _, row in results.wide(rows, main, part=test).iterrows():
-            r, s = row.dropna(), sign(row, proved)
+            r = row.dropna()
+            s = sign(row, proved)
             why = _open_reason(r, proved) if s == "?" else ""
             lines.append(
                 dict(
@@ -220,10 +225,8 @@ def by_test(rows: pd.DataFrame) -> pd.DataFrame:
     Args:
         rows: long rows
     """
-    d, proved = (
-        _judgements(rows).drop_duplicates("test").set_index("test"),
-        recalls(rows),
-    )
+    d = _judgements(rows).drop_duplicates("test").set_index("test")
+    proved = recalls(rows)
     d = d.reindex(TESTS).fillna(dict(sign="-", evidence="not asked", reason=""))
     d["recall"] = [
         "{} of {}".format(*proved[t]) if t in proved else "" for t in TESTS
