@@ -39,8 +39,8 @@ def judged(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
     chosen = results.runs(rows, profile, by=("part",))
     trained = results.select(chosen, part="synthetic")
     larger = results.select(rows, profile="table1", part="synthetic")
-    known = larger.config.isin(trained.config)
-    return pd.concat([chosen, larger[~known]], ignore_index=True)
+    recorded = larger.config.isin(trained.config)
+    return pd.concat([chosen, larger[~recorded]], ignore_index=True)
 
 
 class Choices(NamedTuple):
@@ -183,8 +183,8 @@ def too_few(
         least: units that are needed
         unit: what they are, in the plural
     """
-    known = np.isfinite(np.asarray(values, float))
-    if known.sum() >= least:
+    finite = np.isfinite(np.asarray(values, float))
+    if finite.sum() >= least:
         return ""
     return f"{least} {unit} are needed"
 
@@ -304,9 +304,9 @@ def _bits_per_parameter(tables: Tables, rows: Rows) -> None:
 def _law_of_lengths(tables: Tables, rows: Rows) -> None:
     "Error of the law for the longest training, in percent, at the smallest data size of each model"
     write = rows.at(item="end", unit="replicates")
-    known = tables.ends("steps").dropna(subset="miss")
+    tested = tables.ends("steps").dropna(subset="miss")
     # of each model the smallest data size comes first
-    for end in known.drop_duplicates("config").itertuples():
+    for end in tested.drop_duplicates("config").itertuples():
         of_model = write.at(model=end.config, n=int(end.runs))
         of_model.value(
             "estimate",
@@ -677,9 +677,9 @@ def _more_parameters(full: pd.DataFrame, write: Rows) -> None:
     for smaller, larger in zip(sizes, sizes[1:]):
         # over sizes beyond the smaller model
         ratio = by_params.loc[larger] / by_params.loc[smaller]
-        more = np.log(ratio).mean(axis=1)
+        gain = np.log(ratio).mean(axis=1)
         name = f"{larger:,.0f} against {smaller:,.0f} parameters"
-        _write_mean(write, more, other=name)
+        _write_mean(write, gain, other=name)
 
 # %% ../../nbs/capacity/claims.ipynb #1526988b
 def _total(
@@ -1150,8 +1150,8 @@ def _facts_of_lengths(tables: Tables) -> dict:
         named[f"{name}_high"] = power.high
     cells = more_data(tables).groupby(["config", "alike"])
     ratios = cells.ratio.mean()
-    kinds = dict(flat="steps", passes="passes", ends="end")
-    for name, alike in kinds.items():
+    alike_of = dict(flat="steps", passes="passes", ends="end")
+    for name, alike in alike_of.items():
         ratio = ratios.get(("1x16", alike), np.nan)
         named[name] = 100 * (ratio - 1)
     return named

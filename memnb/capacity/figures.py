@@ -151,8 +151,8 @@ def fig6(axs, measured, reported):
             **plots.HOLLOW | open_,
             label=f"paper, {p}",
         )
-        own = caps[caps.precision == p.replace("bf16", "bf16-stored")]
-        for bound, g in own.groupby("bound"):
+        trained = caps[caps.precision == p.replace("bf16", "bf16-stored")]
+        for bound, g in trained.groupby("bound"):
             name = f"ours, {p}{', lower bound' * bound}"
             look = dict(
                 color=hue,
@@ -172,10 +172,10 @@ def fig6(axs, measured, reported):
         plots.errorbar(
             a, t, "params", "limit", label="ours, end by the law", **mark
         )
-    at = np.array([0.8 * caps.params.min(), paper.params.max()])
+    span = np.array([0.8 * caps.params.min(), paper.params.max()])
     a.plot(
-        at,
-        ALPHA["figure"] * at,
+        span,
+        ALPHA["figure"] * span,
         color=plots.GREY,
         ls=":",
         label="3.64 bits per parameter",
@@ -322,7 +322,7 @@ def fig_x_precision(axs, measured, reported):
         drop=True
     )  # as many bits as bf16
     if len(even):
-        how = dict(
+        look = dict(
             hue="config",
             palette=hues,
             marker="o",
@@ -334,7 +334,7 @@ def fig_x_precision(axs, measured, reported):
             x="x",
             y="share",
             ax=b,
-            **how,
+            **look,
         )
     b.set(
         title="rounded after training",
@@ -533,7 +533,7 @@ def fig11(axs, measured, reported):
     a.set(title="membership", ylabel="F1", ylim=(0.45, 1.03))
     a.legend(loc="lower left")
     _size_axis(a, text.n, "training texts")
-    how = dict(
+    look = dict(
         hue="config",
         palette=hues,
         s=24,
@@ -544,7 +544,7 @@ def fig11(axs, measured, reported):
         x="f1",
         y=f"extract_{k}",
         ax=b,
-        **how,
+        **look,
     )
     b.plot([0, 1], [0, 1], color=plots.GREY, lw=1, ls=":")
     b.set(
@@ -592,15 +592,15 @@ def fig18(axs, measured, reported):
     )
     a.legend(loc="upper right")
     _size_axis(a, g.n, "training texts")
-    how = dict(hue="config", palette=hues, s=16)
-    there = [c for c in hues if c in set(text.config)]
+    look = dict(hue="config", palette=hues, s=16)
+    present = [c for c in hues if c in set(text.config)]
     sns.scatterplot(
         text,
         x="tokens",
         y="f1",
         ax=b,
-        hue_order=there,
-        **how,
+        hue_order=present,
+        **look,
     )
     for form, ls, name in (
         ("consistent", "-", "paper's law"),
@@ -661,13 +661,13 @@ def fig16(axs, measured, reported):
         side = g.setting.str.removeprefix(f"{kind} ").replace(
             "train", "training"
         )
-        how = dict(
+        look = dict(
             stat="proportion",
             common_norm=False,
             palette=[plots.REAL, plots.GREY],
             lw=0,
         )
-        how |= dict(
+        look |= dict(
             hue="side", hue_order=["training", "held-out"], bins=list(bits.BINS)
         )
         if len(g):
@@ -676,7 +676,7 @@ def fig16(axs, measured, reported):
                 x="x",
                 weights="value",
                 ax=ax,
-                **how,
+                **look,
             )
             sns.move_legend(
                 ax,
@@ -704,7 +704,7 @@ def fig17(ax, measured, reported):
     "Rarity of the words of a text, and its memorization"
     d = results.wide(results.select(measured, part="words", setting="sample"))
     d = bits.of_largest(d).dropna(subset="tfidf")
-    how = dict(
+    look = dict(
         scatter_kws=dict(s=10, color=plots.REAL),
         line_kws=dict(color="black", lw=1),
     )
@@ -714,7 +714,7 @@ def fig17(ax, measured, reported):
         y="bits",
         ci=None,
         ax=ax,
-        **how,
+        **look,
     )
     ax.set(
         xlabel="mean rarity of the words (TF-IDF)",
@@ -738,7 +738,7 @@ def fig_x_given(ax, measured, reported):
     hues = {
         str(d): c for d, c in plots.dose_colors(sorted(set(g.times))).items()
     }
-    how = dict(
+    look = dict(
         hue="times",
         order=[*hues],
         palette=hues,
@@ -750,7 +750,7 @@ def fig_x_given(ax, measured, reported):
         x="times",
         y="value",
         ax=ax,
-        **how,
+        **look,
     )
     plots.errorbar(
         ax, mean, "times", color="#333333", marker="_", ms=14, zorder=4
@@ -773,17 +773,17 @@ def fig_x_given(ax, measured, reported):
 # %% ../../nbs/capacity/figures.ipynb #322ec183
 def tab1(measured, reported):
     "Table 1: capacity and bits per parameter, the paper's and ours, of the models that were measured"
-    own = bits.capacities(measured).replace(
+    capacities = bits.capacities(measured).replace(
         dict(precision={"bf16-stored": "bf16"})
     )
-    own = own[
-        (own.vocab == 2048)
-        & (own.length == 64)
-        & own.precision.isin(["fp32", "bf16"])
+    capacities = capacities[
+        (capacities.vocab == 2048)
+        & (capacities.length == 64)
+        & capacities.precision.isin(["fp32", "bf16"])
     ]
     rows = []
     ends = bits.law_ends(bits.both_endings(measured))
-    for r in own.itertuples():
+    for r in capacities.itertuples():
         paper = bits.paper_capacity(reported, r.precision).set_index("config")
         e = (
             ends.loc[r.config]
@@ -822,7 +822,7 @@ def _sweep_table(measured, reported, part, where):
     r = reported[
         (reported["where"] == where) & (reported.what == "error")
     ].astype(dict(x=float))
-    out = pd.DataFrame(
+    table = pd.DataFrame(
         dict(paper=r.value.astype(float).values), r.x.astype(int).rename(part)
     )
     trained = bits.trainings(measured, "length", "vocab", "synthetic")
@@ -830,13 +830,15 @@ def _sweep_table(measured, reported, part, where):
         alpha = bits.reached_alpha(trained, c)
         e = bits.with_expected(g, alpha).set_index(part)
         name = f"{c}, α = {e.alpha.iloc[0]:.2f}"
-        own = {
+        columns = {
             name: e.error,
             "expected": np.where(e.entropy > bits.MOST * e.params, "αP", "H"),
         }
-        own = {f"{k} ({c})" if k in out else k: v for k, v in own.items()}
-        out = out.join(pd.DataFrame(own, e.index), how="outer")
-    return out.round(2).astype(object).where(out.notna(), "")
+        columns = {
+            f"{k} ({c})" if k in table else k: v for k, v in columns.items()
+        }
+        table = table.join(pd.DataFrame(columns, e.index), how="outer")
+    return table.round(2).astype(object).where(table.notna(), "")
 
 
 def tab2(measured, reported):
@@ -855,9 +857,9 @@ def tab4(measured, reported=None):
     if not len(top):
         return top
     top = bits.of_largest(top)
-    said = top[top.quantity == "bits"].set_index("item").text
+    words = top[top.quantity == "bits"].set_index("item").text
     t = results.wide(top)
-    t = t.assign(text=t.item.map(said)).sort_values("bits", ascending=False)
+    t = t.assign(text=t.item.map(words)).sort_values("bits", ascending=False)
     return (
         t.reindex(columns=["bits", "tfidf", "text"])
         .round(2)

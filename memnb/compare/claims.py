@@ -40,7 +40,7 @@ def differences(
 ) -> pd.DataFrame:
     "LiRA minus another measure on texts shown once, a row a world: config, dataset, run, value, low, high, n (texts)"
     quantity, rate = SCORES[score]
-    found = select(
+    gaps = select(
         rows,
         part="difference",
         quantity=quantity,
@@ -49,8 +49,8 @@ def differences(
         times=1,
     )
     if rate is not None:
-        found = found[np.isclose(found.x, rate)]
-    return found[[*WORLD, "value", "low", "high", "n"]].reset_index(drop=True)
+        gaps = gaps[np.isclose(gaps.x, rate)]
+    return gaps[[*WORLD, "value", "low", "high", "n"]].reset_index(drop=True)
 
 # %% ../../nbs/compare/claims.ipynb #2946286e
 def over_pools(worlds: pd.DataFrame, family: int = 1) -> tuple:
@@ -71,7 +71,7 @@ def _against(
     for other in RIVALS:
         every = differences(rows, other, choices.score)
         for config, worlds in every.groupby("config"):
-            at = made.at(item=f"lira-{other}", model=config)
+            write = made.at(item=f"lira-{other}", model=config)
             if choices.unit == "pools":
                 value, low, high, pools = over_pools(worlds, len(RIVALS))
                 # a difference of shares, or of AUCs, is between -1 and 1
@@ -79,7 +79,7 @@ def _against(
                 guard = "" if pools > 1 else "two pools are needed"
                 if (worlds.value == 0).all():
                     guard = "both detect every text"
-                at.value(
+                write.value(
                     "estimate",
                     value,
                     low,
@@ -89,9 +89,9 @@ def _against(
                     guard=guard,
                 )
             else:
-                _smallest(worlds, at, len(RIVALS))
+                _smallest(worlds, write, len(RIVALS))
             for value in worlds.value:
-                at.value("case", value)
+                write.value("case", value)
 
 # %% ../../nbs/compare/claims.ipynb #ced803d9
 def _smallest(
@@ -100,8 +100,8 @@ def _smallest(
     family: int,
 ) -> None:
     "The smallest difference of several pools, with an interval over texts that holds for all pools and comparisons"
-    many = family * len(worlds)
-    wider = _quantile(many) / _quantile(1)
+    comparisons = family * len(worlds)
+    wider = _quantile(comparisons) / _quantile(1)
     lows = worlds.value - wider * (worlds.value - worlds.low)
     highs = worlds.value + wider * (worlds.high - worlds.value)
     texts = int(worlds.n.iloc[worlds.value.argmin()])
@@ -156,32 +156,32 @@ def statistics(
     _against(rows, made, choices)
     for pair in alike(rows).itertuples():
         world = f"{pair.item} and {pair.other}, {pair.dataset} {pair.config} {pair.run:.0f}"
-        at = made.at(
+        write = made.at(
             item="unlike",
             unit="texts",
             n=int(pair.n),
             other=world,
         )
-        at.value("estimate", pair.value, pair.low, pair.high)
+        write.value("estimate", pair.value, pair.low, pair.high)
     tuned = select(rows, part="tuned", item="ratio")
     for row in (
         tuned[np.isclose(tuned.x, choices.rate)].itertuples()
         if len(tuned)
         else ()
     ):
-        # at 1 % the threshold is the score of one of 120 held-out posts, and no interval over members knows that
+        # write 1 % the threshold is the score of one of 120 held-out posts, and no interval over members knows that
         guard = (
             ""
             if choices.rate >= 0.05
             else "one held-out text sets the threshold: 2,000 would decide"
         )
-        at = made.at(
+        write = made.at(
             item="fine-tune",
             model=row.model,
             unit="texts",
             n=int(row.n),
         )
-        at.value("estimate", row.value, row.low, row.high, guard=guard)
+        write.value("estimate", row.value, row.low, row.high, guard=guard)
     return made
 
 # %% ../../nbs/compare/claims.ipynb #81703ed9

@@ -36,7 +36,7 @@ _FOUND = "share detected at 5 % false positives"
 
 def over_worlds(rows, by: list):
     "Mean of measured rows of one part over worlds, by some columns: these, value, low, high, n (worlds)"
-    out = []
+    tables = []
     for key, g in rows.groupby(by, sort=False):
         value, *ends = mean_ci(g.value)
         if len(g) < 3:
@@ -44,17 +44,17 @@ def over_worlds(rows, by: list):
         least = (
             -1 if {*g.part} & {"difference", "rank"} else 0
         )  # no share is above one
-        out.append((*key, value, *np.clip(ends, least, 1), len(g)))
-    return pd.DataFrame(out, columns=[*by, "value", "low", "high", "n"])
+        tables.append((*key, value, *np.clip(ends, least, 1), len(g)))
+    return pd.DataFrame(tables, columns=[*by, "value", "low", "high", "n"])
 
 # %% ../../nbs/compare/figures.ipynb #2059e407
 def _lines(ax, d, x, line, **axes):
     "A line a measure over `x`, with intervals; a grey line for guessing"
     places = {v: i for i, v in enumerate(sorted({*d[x]}))}
-    there = [n for n in MEASURES if n in {*d["item"]}]
-    for i, name in enumerate(there):
+    present = [n for n in MEASURES if n in {*d["item"]}]
+    for i, name in enumerate(present):
         g = d[d["item"] == name].sort_values(x)
-        g = g.assign(at=g[x].map(places) + 0.03 * (i - len(there) / 2))
+        g = g.assign(at=g[x].map(places) + 0.03 * (i - len(present) / 2))
         plots.errorbar(ax, g, "at", ls="-", lw=1, **_LOOKS[name])
     ax.set_xticks(range(len(places)), [f"{v:g}" for v in places])
     ax.axhline(line, color=plots.GREY, lw=1)
@@ -111,14 +111,14 @@ def _drawn(part, *size, panels=1):
                 )
             with plots.style():
                 fig, axs = plt.subplots(1, panels, figsize=size)
-                said = draw(axs, measured)
-                told = dict(
+                parts = draw(axs, measured)
+                described = dict(
                     zip(*reversed(fig.axes[-1].get_legend_handles_labels()))
                 )
-                if told:
+                if described:
                     fig.legend(
-                        told.values(),
-                        told,
+                        described.values(),
+                        described,
                         loc="outside right center",
                         fontsize=7,
                     )
@@ -127,7 +127,9 @@ def _drawn(part, *size, panels=1):
             worlds = plots.foot(
                 w if len(w) else measured, n, "95 % over worlds"
             )
-            caption, foot = said if isinstance(said, tuple) else (said, worlds)
+            caption, foot = (
+                parts if isinstance(parts, tuple) else (parts, worlds)
+            )
             return plots.finish(fig, draw.__doc__, foot, caption)
 
         return figure
@@ -222,14 +224,14 @@ def fig_x_peers(axs, rows):
     _differences(axs[0], d, "{} minus {}", xlabel=share)
     for k in [*PEERS, "loss", "ratio", "lira"]:
         g = f[f["item"] == k].sort_values("times")
-        own = {} if k in PEERS else dict(ls=":", color=_LOOKS[k]["color"])
+        line_look = {} if k in PEERS else dict(ls=":", color=_LOOKS[k]["color"])
         axs[1].plot(
             range(len(g)),
             g.value,
             lw=1.2,
             marker=".",
             label=NAMES[k],
-            **own,
+            **line_look,
         )
         axs[1].set_xticks(range(len(g)), [f"{t:g}" for t in g.times])
     axs[1].set(ylabel=_FOUND, **_TIMES)
@@ -249,7 +251,7 @@ def _heat(ax, d, title):
         for a in names
     ]
     above = np.triu(np.ones((len(names), len(names)), bool), 1)
-    said = [_SHORT[n] for n in names]
+    labels = [_SHORT[n] for n in names]
     look = dict(
         vmin=-1,
         vmax=1,
@@ -261,16 +263,16 @@ def _heat(ax, d, title):
     look |= dict(
         cbar=False,
         linewidths=0.5,
-        xticklabels=said,
-        yticklabels=said,
+        xticklabels=labels,
+        yticklabels=labels,
     )
     sns.heatmap(np.where(above, np.nan, grid), ax=ax, **look)
     for i in range(len(names)):
         ax.add_patch(
             plt.Rectangle((i, i), 1, 1, fill=False, ec="black", lw=1.2)
         )
-    ax.set_xticklabels(said, rotation=40, ha="right")
-    ax.set_yticklabels(said, rotation=0)
+    ax.set_xticklabels(labels, rotation=40, ha="right")
+    ax.set_yticklabels(labels, rotation=0)
     ax.set_title(title)
 
 # %% ../../nbs/compare/figures.ipynb #ba2288e4
@@ -314,8 +316,8 @@ def fig3(axs, rows):
         (p, "size", "texts of one world"),
     )
     once = dict(ylabel="AUC of texts shown once", ylim=(0.3, 1.02))
-    for ax, (d, x, said) in zip(axs, along):
-        _lines(ax, d, x, 0.5, xlabel=said, **once)
+    for ax, (d, x, label) in zip(axs, along):
+        _lines(ax, d, x, 0.5, xlabel=label, **once)
     return (
         "AUC of texts shown once. Left: against what a measure needs besides the model, which is nothing, one "
         "reference, or trainings that left texts out; fewer are the first models of each world. Middle: after "

@@ -108,30 +108,30 @@ class World:
 # %% ../../nbs/compare/worlds.ipynb #716d935e
 def _surprise(fit, ids):
     "Log-probabilities in units of their spread over the vocabulary, texts x tokens"
-    out = []
+    losses = []
     for x, z in token_scores(fit, ids):
         lp = z.log_softmax(-1)
         p = lp.exp()
-        own = lp.gather(-1, x[..., None])[..., 0]
+        log_probs = lp.gather(-1, x[..., None])[..., 0]
         mean = (p * lp).sum(-1)
-        out.append(
-            (own - mean)
+        losses.append(
+            (log_probs - mean)
             / ((p * lp**2).sum(-1) - mean**2).clamp(min=1e-6).sqrt()
         )
-    return np.concatenate(out)
+    return np.concatenate(losses)
 
 
 def _influence(fit, ids, others):
     "How much likelier the end of a short text becomes when the text stands before it, and not another"
     k = ids.shape[1] // 2
-    said = [
+    answers = [
         fit.scores(np.c_[above, ids[:, :k]])[:, k + k // 2 : 2 * k].mean(1)
         for above in (
             ids[:, :k],
             *(np.tile(y[:k], (len(ids), 1)) for y in others),
         )
     ]
-    return said[0] - np.mean(said[1:], 0)
+    return answers[0] - np.mean(answers[1:], 0)
 
 # %% ../../nbs/compare/worlds.ipynb #238d93d6
 def small_world(

@@ -103,7 +103,7 @@ def _same_looks(mine, theirs) -> np.ndarray:
         room[order] = 0.5 * np.minimum(
             np.append(steps, steps[-1]), np.insert(steps, 0, steps[0])
         )
-    found = np.where(apart <= room, nearest, -1)
+    matched = np.where(apart <= room, nearest, -1)
     if (apart == 0).all():
         return nearest
     if len(mine) == len(theirs):
@@ -116,11 +116,11 @@ def _same_looks(mine, theirs) -> np.ndarray:
         if (drift <= np.maximum(room, 0.01 * np.abs(mine))).all():
             return in_order
     for place in np.unique(
-        found[found >= 0]
+        matched[matched >= 0]
     ):  # each look has one fellow, the nearest
-        rivals = np.flatnonzero(found == place)
-        found[rivals[rivals != rivals[apart[rivals].argmin()]]] = -1
-    return found
+        rivals = np.flatnonzero(matched == place)
+        matched[rivals[rivals != rivals[apart[rivals].argmin()]]] = -1
+    return matched
 
 # %% ../../nbs/contextual/logs.ipynb #e80b40c6
 def _at_looks_of(
@@ -131,7 +131,7 @@ def _at_looks_of(
     """Losses of another training at the looks of a reference, and whether it has each of these looks; pairs of
     different epochs; (string, epoch) without a fellow"""
     losses = pd.Series(math.nan, reference.index, name=column)
-    there = pd.Series(False, reference.index)
+    present = pd.Series(False, reference.index)
     moved = []
     alone = []
     theirs_by_string = dict([*other.groupby("string", sort=False)])
@@ -145,7 +145,7 @@ def _at_looks_of(
         others = theirs.epoch.to_numpy(float)
         places = _same_looks(epochs, others)
         paired = places >= 0
-        there[mine.index[paired]] = True
+        present[mine.index[paired]] = True
         losses[mine.index[paired]] = theirs.iloc[places[paired], -1].to_numpy(
             float
         )
@@ -157,7 +157,7 @@ def _at_looks_of(
         raise ValueError(
             f"{next(iter(theirs_by_string))}: {column}, and no loss of a training with it"
         )
-    return losses, there, moved, alone
+    return losses, present, moved, alone
 
 # %% ../../nbs/contextual/logs.ipynb #81674f9a
 def _numbered(logs) -> list:
@@ -314,14 +314,14 @@ def _verdict(
     )
     clear = begins(over[:-1] & over[1:], rule, epochs[:-1])
     if math.isnan(limit):
-        said = "undecided: too few looks"
+        verdict = "undecided: too few looks"
     elif math.isnan(start):
-        said = "not memorized"
+        verdict = "not memorized"
     elif math.isnan(clear):
-        said = "within noise"
+        verdict = "within noise"
     else:
-        said = "beyond its noise" if math.isnan(band) else "memorized"
-    return Verdict(band, start, clear, said)
+        verdict = "beyond its noise" if math.isnan(band) else "memorized"
+    return Verdict(band, start, clear, verdict)
 
 # %% ../../nbs/contextual/logs.ipynb #0d012f99
 def _judged_string(
@@ -360,11 +360,11 @@ def _check_never(never, d) -> set:
     never = {
         str(x) for x in ([never] if isinstance(never, str) else never or [])
     }
-    known = {str(x) for x in d.string}
-    if never - known:
-        name = min(never - known)
+    strings = {str(x) for x in d.string}
+    if never - strings:
+        name = min(never - strings)
         raise ValueError(
-            f"no string {name!r} in the log{core.did_you_mean(name, sorted(known))}"
+            f"no string {name!r} in the log{core.did_you_mean(name, sorted(strings))}"
         )
     if 0 < len(never) < FEWEST:
         raise ValueError(
@@ -519,10 +519,10 @@ def fig_x_log(
         )
         never = 1.15 * d.epoch.max()
         for kind, marker in zip(KINDS_OF_LOGS, "so", strict=True):
-            own = j.loc[names]
+            judged = j.loc[names]
             hue = MEASURE_HUES[kind]
-            clear = own[f"clear_{kind}"]
-            start = own[f"start_{kind}"].fillna(never)
+            clear = judged[f"clear_{kind}"]
+            start = judged[f"start_{kind}"].fillna(never)
             right.plot(
                 clear.fillna(start),
                 range(len(names)),
