@@ -30,7 +30,7 @@ from .text import shown_prefixes
 from ..stats import mean_ci
 
 # %% ../../nbs/capacity/figures.ipynb #8d804ba8
-def _hues(rows):
+def _hues(rows: pd.DataFrame):
     "A colour for each trained model, from yellow to blue and the darker the larger, the same in all figures of a run"
     names = {c for c in rows.config.dropna() if re.fullmatch(r"\d+x\d+", c)}
     order = sorted(names, key=lambda c: bits.shape(c).n_params)
@@ -76,7 +76,7 @@ def _replicates(t):
 
 # %% ../../nbs/capacity/figures.ipynb #8124f8c4
 @plots.drawn("synthetic", "text", panels=2)
-def fig2(axs, measured, reported):
+def fig2(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Bits memorized by the size of the data"
     (a, b), text = axs, bits.trainings(measured, "text")
     syn = (
@@ -131,7 +131,7 @@ def fig2(axs, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #8c9d2177
 @plots.drawn("synthetic", "precision", "steps", "ladder", panels=2)
-def fig6(axs, measured, reported):
+def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Capacity by the number of parameters, and convergence"
     (a, b), caps, curve = (
         axs,
@@ -229,7 +229,7 @@ def fig6(axs, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #8a99d986
 @plots.drawn("steps", size=(7.2, 3.6))
-def fig_x_found(ax, measured, reported):
+def fig_x_found(ax, measured: pd.DataFrame, reported: pd.DataFrame):
     "Bits per parameter by the length of the training"
     t = results.select(measured, part="steps")
     ends = bits.endings(measured)
@@ -292,7 +292,9 @@ def fig_x_found(ax, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #046bcc35
 @plots.drawn("kept", panels=2, sharey=True)
-def fig_x_precision(axs, measured, reported):
+def fig_x_precision(
+    axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame
+):
     "Bits held with fewer bits of a weight"
     (a, b), hues = axs, _hues(measured)
     cost = bits.precision_costs(measured)
@@ -356,7 +358,7 @@ def fig_x_precision(axs, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #bde90804
 @plots.drawn("length", "vocab", panels=2, sharey=True)
-def fig13(axs, measured, reported):
+def fig13(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Bits memorized while length or vocabulary varies"
     every = bits.trainings(measured, "length", "vocab")
     trained = bits.trainings(measured, "length", "vocab", "synthetic")
@@ -389,7 +391,7 @@ def fig13(axs, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #8aa2a32b
 @plots.drawn("beyond", panels=2)
-def fig15(axs, measured, reported):
+def fig15(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Membership of random tokens"
     (a, b), x = axs, np.geomspace(0.02, 60, 200)
     every = bits.trainings(measured, "beyond", "synthetic", "length", "vocab")
@@ -444,7 +446,7 @@ def fig15(axs, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #8e5a9a69
 @plots.drawn("text", panels=2)
-def fig4(axs, measured, reported):
+def fig4(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Bits memorized of a text, and loss, by the size of the data"
     (a, b), text = (
         axs,
@@ -489,7 +491,7 @@ def fig4(axs, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #eeb7dfb5
 @plots.drawn("text")
-def fig_x_total(ax, measured, reported):
+def fig_x_total(ax, measured: pd.DataFrame, reported: pd.DataFrame):
     "Total memorized of text"
     text = bits.trainings(measured, "text")
     caps = bits.capacities(measured)
@@ -517,7 +519,7 @@ def fig_x_total(ax, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #50e19608
 @plots.drawn("text", panels=2)
-def fig11(axs, measured, reported):
+def fig11(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Membership on text, and against extraction"
     (a, b), text = axs, bits.trainings(measured, "text")
     hues = _hues(text)
@@ -562,7 +564,7 @@ def fig11(axs, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #45892b1c
 @plots.drawn("text", panels=2)
-def fig18(axs, measured, reported):
+def fig18(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Extraction, and the law of membership"
     (a, b), text = axs, bits.trainings(measured, "text")
     hues = _hues(text)
@@ -645,7 +647,7 @@ def fig18(axs, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #4eff3777
 @plots.drawn("rates", panels=2)
-def fig16(axs, measured, reported):
+def fig16(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Compression rates of training and held-out sequences"
     t = results.select(measured, part="rates")
     both = set.intersection(
@@ -700,7 +702,7 @@ def fig16(axs, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #1f68e96e
 @plots.drawn("words")
-def fig17(ax, measured, reported):
+def fig17(ax, measured: pd.DataFrame, reported: pd.DataFrame):
     "Rarity of the words of a text, and its memorization"
     d = results.wide(results.select(measured, part="words", setting="sample"))
     d = bits.of_largest(d).dropna(subset="tfidf")
@@ -728,7 +730,7 @@ def fig17(ax, measured, reported):
 
 # %% ../../nbs/capacity/figures.ipynb #f23d1922
 @plots.drawn("given", size=(7.2, 2.8))
-def fig_x_given(ax, measured, reported):
+def fig_x_given(ax, measured: pd.DataFrame, reported: pd.DataFrame):
     "Bits held of a text by its repetitions in training"
     g = results.select(measured, part="given", quantity="unintended").astype(
         dict(times=int)
@@ -771,7 +773,7 @@ def fig_x_given(ax, measured, reported):
     )
 
 # %% ../../nbs/capacity/figures.ipynb #322ec183
-def tab1(measured, reported):
+def tab1(measured: pd.DataFrame, reported: pd.DataFrame):
     "Table 1: capacity and bits per parameter, the paper's and ours, of the models that were measured"
     capacities = bits.capacities(measured).replace(
         dict(precision={"bf16-stored": "bf16"})
@@ -817,7 +819,7 @@ def tab1(measured, reported):
     return pd.DataFrame(rows)
 
 # %% ../../nbs/capacity/figures.ipynb #41121717
-def _sweep_table(measured, reported, part, where):
+def _sweep_table(measured: pd.DataFrame, reported: pd.DataFrame, part, where):
     "Errors of min(alpha P, H): the paper's and ours"
     r = reported[
         (reported["where"] == where) & (reported.what == "error")
@@ -841,17 +843,17 @@ def _sweep_table(measured, reported, part, where):
     return table.round(2).astype(object).where(table.notna(), "")
 
 
-def tab2(measured, reported):
+def tab2(measured: pd.DataFrame, reported: pd.DataFrame):
     "Table 2: errors of min(alpha P, H) by sequence length, in percent"
     return _sweep_table(measured, reported, "length", "Table 2")
 
 
-def tab3(measured, reported):
+def tab3(measured: pd.DataFrame, reported: pd.DataFrame):
     "Table 3: errors of min(alpha P, H) by vocabulary, in percent"
     return _sweep_table(measured, reported, "vocab", "Table 3")
 
 # %% ../../nbs/capacity/figures.ipynb #bf5d3d95
-def tab4(measured, reported=None):
+def tab4(measured: pd.DataFrame, reported: pd.DataFrame = None):
     "Table 4: the most memorized texts"
     top = results.select(measured, part="words", setting="top")
     if not len(top):
@@ -867,7 +869,7 @@ def tab4(measured, reported=None):
     )
 
 
-def tab_x_membership(measured, reported):
+def tab_x_membership(measured: pd.DataFrame, reported: pd.DataFrame):
     "Data sizes at which the paper's law gives a score, as it prints them and by the consistent form"
     r = reported[
         (reported["where"] == "§5.2.2, table") & (reported.what == "samples")

@@ -34,7 +34,7 @@ _TIMES = dict(xlabel="repetitions per epoch")
 _FOUND = "share detected at 5 % false positives"
 
 
-def over_worlds(rows, by: list):
+def over_worlds(rows: pd.DataFrame, by: list):
     "Mean of measured rows of one part over worlds, by some columns: these, value, low, high, n (worlds)"
     tables = []
     for key, g in rows.groupby(by, sort=False):
@@ -48,7 +48,7 @@ def over_worlds(rows, by: list):
     return pd.DataFrame(tables, columns=[*by, "value", "low", "high", "n"])
 
 # %% ../../nbs/compare/figures.ipynb #2059e407
-def _lines(ax, d, x, line, **axes):
+def _lines(ax, d: pd.DataFrame, x, line, **axes):
     "A line a measure over `x`, with intervals; a grey line for guessing"
     places = {v: i for i, v in enumerate(sorted({*d[x]}))}
     present = [n for n in MEASURES if n in {*d["item"]}]
@@ -61,7 +61,7 @@ def _lines(ax, d, x, line, **axes):
     ax.set(**axes)
 
 
-def _across(ax, d, by, looks, **axes):
+def _across(ax, d: pd.DataFrame, by, looks, **axes):
     "Points with intervals, a line a measure, shifted by group"
     names = [k for k in NAMES if k in {*d["item"]}]
     for i, (group, look) in enumerate(looks.items()):
@@ -78,7 +78,7 @@ def _across(ax, d, by, looks, **axes):
     ax.set(**axes)
 
 # %% ../../nbs/compare/figures.ipynb #3bdf6c10
-def _differences(ax, d, said, **axes):
+def _differences(ax, d: pd.DataFrame, said, **axes):
     "A grey point a world, a blue one with an interval for their mean; right of zero the first is better"
     mean = over_worlds(d, pair := ["item", "other"])
     ax.plot(
@@ -104,7 +104,7 @@ def _drawn(part, *size, panels=1):
 
     def made(draw):
         @wraps(draw)
-        def figure(measured, reported=None):
+        def figure(measured: pd.DataFrame, reported: pd.DataFrame = None):
             if not len(select(measured, part=part)):
                 return plots.placeholder(
                     "not measured: memnb run laptop --only compare"
@@ -137,13 +137,13 @@ def _drawn(part, *size, panels=1):
     return made
 
 
-def _means(rows, *by, **where):
+def _means(rows: pd.DataFrame, *by, **where):
     "Rows as means over worlds, by some columns"
     return over_worlds(select(rows, **where), [*by])
 
 # %% ../../nbs/compare/figures.ipynb #f73c1566
 @_drawn("auc", 8, 3.4, panels=2)
-def fig_x_found(axs, rows):
+def fig_x_found(axs: np.ndarray, rows: pd.DataFrame):
     "Which measures detect that a text was shown?"
     a = _means(rows, "item", "times", part="auc")
     f = _means(rows, "item", "times", part="found", x=0.05)
@@ -165,7 +165,7 @@ def fig_x_found(axs, rows):
 
 
 @_drawn("roc", 8.8, 3.4, panels=2)
-def fig7(axs, rows):
+def fig7(axs: np.ndarray, rows: pd.DataFrame):
     "ROC curves at low false-positive rates"
     d = _means(rows, "item", "times", "x", part="roc")
     x = sorted({*d.x})
@@ -188,7 +188,7 @@ def fig7(axs, rows):
 
 # %% ../../nbs/compare/figures.ipynb #825fe55e
 @_drawn("difference", 8.8, 3, panels=2)
-def fig_x_difference(axs, rows):
+def fig_x_difference(axs: np.ndarray, rows: pd.DataFrame):
     "LiRA against the other measures, on the same texts"
     d = select(rows, part="difference", item="lira", times=1)
     d = d.sort_values(
@@ -210,7 +210,7 @@ def fig_x_difference(axs, rows):
 
 
 @_drawn("difference", 9.2, 3.3, panels=2)
-def fig_x_peers(axs, rows):
+def fig_x_peers(axs: np.ndarray, rows: pd.DataFrame):
     "Further membership scores"
     d = select(
         rows,
@@ -242,7 +242,7 @@ def fig_x_peers(axs, rows):
     )
 
 # %% ../../nbs/compare/figures.ipynb #285c7772
-def _heat(ax, d, title):
+def _heat(ax, d: pd.DataFrame, title):
     "Rank correlations of pairs as a triangle with numbers; framed, a measure with itself"
     both = dict(zip(zip(d["item"], d.other), d.value))
     names = [n for n in MEASURES if any(n in k for k in both)]
@@ -277,7 +277,7 @@ def _heat(ax, d, title):
 
 # %% ../../nbs/compare/figures.ipynb #ba2288e4
 @_drawn("rank", 9, 3.9, panels=2)
-def fig2(axs, rows):
+def fig2(axs: np.ndarray, rows: pd.DataFrame):
     "Do two measures rank texts alike?"
     d = _means(rows, "item", "other", "times", part="rank")
     for ax, t, title in zip(
@@ -293,7 +293,7 @@ def fig2(axs, rows):
 
 # %% ../../nbs/compare/figures.ipynb #33bd7503
 @_drawn("models", 9.6, 3.4, panels=3)
-def fig3(axs, rows):
+def fig3(axs: np.ndarray, rows: pd.DataFrame):
     "AUC by further trainings, epochs and number of texts"
     m = _means(rows, "item", "x", part="models")
     a = _means(rows, "item", part="auc", times=1)
@@ -327,7 +327,7 @@ def fig3(axs, rows):
 
 # %% ../../nbs/compare/figures.ipynb #d90712f7
 @_drawn("called", 6.4, 3.5)
-def fig5(ax, rows):
+def fig5(ax, rows: pd.DataFrame):
     "What each measure calls memorized at its own threshold"
     d = _means(rows, "item", "group", part="called", times=0)
     groups = {
@@ -352,7 +352,7 @@ def fig5(ax, rows):
 
 # %% ../../nbs/compare/figures.ipynb #5b1bb3bd
 @_drawn("larger", 6.4, 3.6)
-def fig6(ax, rows):
+def fig6(ax, rows: pd.DataFrame):
     "SmolLM2, fine-tuned on one half of a file or the other"
     d = select(rows, part="larger", quantity="auc")
     counts = d.groupby("times").n.max()

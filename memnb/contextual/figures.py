@@ -40,7 +40,12 @@ def _drawn(choose, **axes):
     "A figure, as of `plots.drawn`, of the losses that `choose` takes; given measured rows, of those that count"
 
     def decorated(f):
-        def draw(measured, reported=None, tau=0.2, rule="sustained"):
+        def draw(
+            measured: pd.DataFrame,
+            reported: pd.DataFrame = None,
+            tau: float = 0.2,
+            rule: str = "sustained",
+        ):
             losses = measured
             if "quantity" in measured:
                 losses = curves(chosen(measured))
@@ -64,18 +69,18 @@ _of_l4m = partial(_drawn, partial(group_of, setting="given", language="L4m"))
 _of_main = partial(_drawn, partial(main_rows, setting="given"))
 
 
-def shades(m) -> dict:
+def shades(m: pd.DataFrame) -> dict:
     "A blue for each string of these rows, the darker the more copies: string -> colour"
     copies = m.groupby("string").copies.mean()
     ramp = plots.dose_colors(copies)
     return {s: ramp[copies[s]] for s in in_order(copies.index)}
 
 
-def _named(language):
+def _named(language: str):
     return language.replace("L4m", "modified L4")
 
 # %% ../../nbs/contextual/figures.ipynb #1b791239
-def _legend(axs):
+def _legend(axs: np.ndarray):
     "One legend for all panels, at the right"
     marks = {}
     for ax in np.ravel(axs):
@@ -102,7 +107,7 @@ def _loss_axis(ax):
     ax.set_ylabel("loss, nats per token")
 
 
-def _foot(m, interval=""):
+def _foot(m: pd.DataFrame, interval=""):
     "What was trained, how often"
     by_string = m.groupby("string").copies.mean()
     copies = [f"{by_string[name]:.3g}" for name in in_order(m.string)]
@@ -112,7 +117,7 @@ def _foot(m, interval=""):
     return f"{foot} · {cell}, copies {'/'.join(copies)}"
 
 # %% ../../nbs/contextual/figures.ipynb #1aca7243
-def _rule_table(grammars, reported):
+def _rule_table(grammars, reported: pd.DataFrame):
     "Production rules of two grammars, the paper's and ours"
     rules = reported[reported.what == "rule"]
     columns = {}
@@ -138,7 +143,7 @@ def _rules_of(number):
     "One of the paper's Figures 3 to 6"
     names = f"G{2 * number - 5}", f"G{2 * number - 4}"
 
-    def draw(measured=None, reported=None):
+    def draw(measured: pd.DataFrame = None, reported: pd.DataFrame = None):
         return _rule_table(names, reported)
 
     draw.__doc__ = (
@@ -152,8 +157,8 @@ fig3, fig4, fig5, fig6 = map(_rules_of, range(3, 7))
 
 # %% ../../nbs/contextual/figures.ipynb #fc3f5cc4
 def fig7(
-    measured=None,
-    reported=None,
+    measured: pd.DataFrame = None,
+    reported: pd.DataFrame = None,
     names=tuple(f"L{i}" for i in range(1, 9)),
     seed=0,
 ):
@@ -199,7 +204,12 @@ def fig7(
     )
 
 # %% ../../nbs/contextual/figures.ipynb #80c41eb2
-def fig8(measured=None, reported=None, names=("L2", "L4", "L8"), seed=0):
+def fig8(
+    measured: pd.DataFrame = None,
+    reported: pd.DataFrame = None,
+    names=("L2", "L4", "L8"),
+    seed=0,
+):
     "Figure 8: a representative string of some languages, with the non-terminals of each level"
     with plots.style():
         fig, axs = plt.subplots(
@@ -245,7 +255,7 @@ def fig8(measured=None, reported=None, names=("L2", "L4", "L8"), seed=0):
     )
 
 # %% ../../nbs/contextual/figures.ipynb #36d3468b
-def _one_string(ax, g, tau, rule, epoch=None):
+def _one_string(ax, g, tau: float, rule: str, epoch=None):
     "Losses of a string, its thresholds and starts; arrows of the scores at an epoch"
     at = g.epoch.to_numpy()
     got = memorized(g.train_loss, g.test_loss, tau, rule, at)
@@ -286,7 +296,7 @@ def _one_string(ax, g, tau, rule, epoch=None):
 
 # %% ../../nbs/contextual/figures.ipynb #cc98bfe2
 @_of_l2(size=(6.6, 3))
-def fig1(ax, m, reported, tau, rule):
+def fig1(ax, m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str):
     "One string, trained with it and without it"
     g = m[
         (m.repeat == m.repeat.min()) & (m.string == in_order(m.string)[-1])
@@ -303,7 +313,13 @@ def fig1(ax, m, reported, tau, rule):
 
 
 @_of_l2(panels=3, size=(7.4, 2.8), sharey=True)
-def fig13(axs, m, reported, tau, rule):
+def fig13(
+    axs: np.ndarray,
+    m: pd.DataFrame,
+    reported: pd.DataFrame,
+    tau: float,
+    rule: str,
+):
     "Contextual memorization is stricter than counterfactual memorization"
     one = m[m.repeat == m.repeat.min()].sort_values("epoch")
     for ax, (name, g) in zip(axs, one.groupby("string"), strict=False):
@@ -320,7 +336,7 @@ def fig13(axs, m, reported, tau, rule):
     )
 
 # %% ../../nbs/contextual/figures.ipynb #4a3680c1
-def _three_measures(axs, m, tau, rule):
+def _three_measures(axs: np.ndarray, m: pd.DataFrame, tau: float, rule: str):
     "Mean losses of three strings with their starts, a panel for each measure"
     s = onsets(m, tau, rule)
     hue = shades(m)
@@ -358,19 +374,31 @@ def _three_measures(axs, m, tau, rule):
 
 # %% ../../nbs/contextual/figures.ipynb #533097bc
 @_of_l2(panels=3, size=(7.4, 3), sharey=True)
-def fig2(axs, m, reported, tau, rule):
+def fig2(
+    axs: np.ndarray,
+    m: pd.DataFrame,
+    reported: pd.DataFrame,
+    tau: float,
+    rule: str,
+):
     "When three strings of L2 are memorized"
     return _three_measures(axs, m, tau, rule)
 
 
 @_of_l4m(panels=3, size=(7.4, 3), sharey=True)
-def fig11(axs, m, reported, tau, rule):
+def fig11(
+    axs: np.ndarray,
+    m: pd.DataFrame,
+    reported: pd.DataFrame,
+    tau: float,
+    rule: str,
+):
     "When three strings of modified L4 are memorized"
     return _three_measures(axs, m, tau, rule)
 
 # %% ../../nbs/contextual/figures.ipynb #8ddad3de
 @_of_l2(size=(6.6, 3.2))
-def fig9(ax, m, reported, tau, rule):
+def fig9(ax, m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str):
     "Starts of memorization in L2"
     hues = shades(m)
     # where strings stand that are never memorized
@@ -421,7 +449,7 @@ def fig9(ax, m, reported, tau, rule):
     return f"{_foot(m)} · τ = {tau:g}, {rule}", caption
 
 # %% ../../nbs/contextual/figures.ipynb #cfb381f8
-def _score_curves(axs, m, tau, rule):
+def _score_curves(axs: np.ndarray, m: pd.DataFrame, tau: float, rule: str):
     "Score by epoch, a panel for each measure"
     names, repeats, epochs, losses = arrays_of(m)
     tables = []
@@ -460,19 +488,31 @@ def _score_curves(axs, m, tau, rule):
 
 
 @_of_l2(panels=3, size=(7.4, 2.8), sharey=True)
-def fig10(axs, m, reported, tau, rule):
+def fig10(
+    axs: np.ndarray,
+    m: pd.DataFrame,
+    reported: pd.DataFrame,
+    tau: float,
+    rule: str,
+):
     "Memorization scores of strings of L2"
     return _score_curves(axs, m, tau, rule)
 
 
 @_of_l4m(panels=3, size=(7.4, 2.8), sharey=True)
-def fig12(axs, m, reported, tau, rule):
+def fig12(
+    axs: np.ndarray,
+    m: pd.DataFrame,
+    reported: pd.DataFrame,
+    tau: float,
+    rule: str,
+):
     "Memorization scores of strings of modified L4"
     return _score_curves(axs, m, tau, rule)
 
 # %% ../../nbs/contextual/figures.ipynb #8b8a829e
 @_of_main()
-def tab1(m, reported, tau, rule):
+def tab1(m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str):
     "Table 1: characteristics of the measures, the paper's words and our numbers"
     printed = reported[reported["where"] == "Table 1"].pivot(
         index="measure",
@@ -512,7 +552,7 @@ def _kendall_axis(ax, title, names):
     ax.set_yticks(range(len(names)), names)
 
 
-def _kendall_points(ax, d, places, off=0.13):
+def _kendall_points(ax, d: pd.DataFrame, places, off=0.13):
     "Recollection and contextual memorization, a point and interval for each case"
     for i, kind in enumerate(("recollection", "contextual")):
         g = d[d.measure == kind]
@@ -523,7 +563,7 @@ def _kendall_points(ax, d, places, off=0.13):
 
 # %% ../../nbs/contextual/figures.ipynb #08c40410
 @_of_main()
-def fig_x_found(m, reported, tau, rule):
+def fig_x_found(m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str):
     "Does frequency decide the order? In every language, in training and for strings in neither set"
     d = orders(onsets(whole_epochs(m), tau, rule)).assign(
         case=lambda d: d.language
@@ -555,7 +595,7 @@ def fig_x_found(m, reported, tau, rule):
     )
 
 
-def _varied(m):
+def _varied(m: pd.DataFrame):
     "Rows of the languages that were measured with most sizes and learners"
     m = m[m.setting.isin(["given", "natural"])]
     many = m.drop_duplicates(["language", *OF_CASE]).language.value_counts()
@@ -572,7 +612,9 @@ def _cell_name(setting, size, config):
 
 # %% ../../nbs/contextual/figures.ipynb #d328ec5a
 @_drawn(_varied)
-def fig_x_learners(m, reported, tau, rule):
+def fig_x_learners(
+    m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str
+):
     "Does frequency decide the order? With other numbers of strings and copies, and other learners"
     languages = list(dict.fromkeys(m.language))
     learners = list(dict.fromkeys(m.config))
@@ -624,7 +666,9 @@ def fig_x_learners(m, reported, tau, rule):
 
 # %% ../../nbs/contextual/figures.ipynb #2b174483
 @_of_main(size=(6.6, 3))
-def fig_x_tau(ax, m, reported, tau, rule):
+def fig_x_tau(
+    ax, m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str
+):
     "The order by recollection depends on τ"
     d = tau_axis(m, rule=rule)
     hues = dict(zip(dict.fromkeys(d.language), plots.COLORS))

@@ -353,7 +353,7 @@ def _likeliest(g: Grammar, words: list) -> tuple:
     return tree
 
 
-def levels(language, string: str) -> list:
+def levels(language: str, string: str) -> list:
     """Non-terminals of a string's likeliest derivation, a level each from the top: [(symbol, from, to), ...]
 
     Args:

@@ -228,7 +228,7 @@ def wander(with_, without) -> float:
     return float(np.median(noise) / (0.6745 * 6**0.5))
 
 
-def _reached(loss, bar, rule):
+def _reached(loss, bar, rule: str):
     "The log of loss over threshold that two looks in a row stay below, as a start needs"
     with np.errstate(divide="ignore"):
         x = np.log(loss / bar)
@@ -304,7 +304,7 @@ def _verdict(
     bar,
     band: float,
     limit: float,
-    epochs,
+    epochs: int,
     rule: str,
 ) -> Verdict:
     "By one measure; bar: its threshold, by epoch or for all; limit: what the loss wanders, NaN for too few looks"

@@ -191,7 +191,7 @@ def _cells_of(sizes: Sizes, model: str = "gpt") -> list[dict]:
     languages = list(dict.fromkeys([*sizes.main, *sizes.languages]))
     cells = []
 
-    def add(language, size, config, **more):
+    def add(language: str, size, config, **more):
         cells.append(
             dict(
                 languages=language,

@@ -30,7 +30,9 @@ from ..core import say
 from ..store import fresh_since
 
 # %% ../../nbs/contextual/retraining.ipynb #cfac5f71
-def _by_frequency(g: Grammar, ranked: pd.DataFrame, size: int, n: int, seed):
+def _by_frequency(
+    g: Grammar, ranked: pd.DataFrame, size: int, n: int, seed: int
+):
     "The middle string of each of n numbers of copies, from the most to the fewest"
     sampled = Counter(g.sample(10000, [seed, 2]))
     total = sampled.total()
@@ -70,7 +72,7 @@ def _with_copies(ranked: pd.DataFrame, size: int, n: int, copies: list):
 
 # %% ../../nbs/contextual/retraining.ipynb #20070f90
 def followed(
-    language,
+    language: str,
     size: int,
     n: int = 3,
     copies: list = (),
@@ -129,7 +131,7 @@ def _published_sets(rest: list, three: pd.DataFrame) -> tuple[list, list]:
 
 # %% ../../nbs/contextual/retraining.ipynb #6e1c3a93
 def paired_sets(
-    language,
+    language: str,
     three: pd.DataFrame,
     size: int,
     seed: int = 0,
@@ -322,7 +324,16 @@ def tree_losses(net, sequences, start):
 
 # %% ../../nbs/contextual/retraining.ipynb #aff6f930
 def fine_tune(
-    net, data, absent, watch, start, epochs, batch, lr, seed, looks=None
+    net,
+    data,
+    absent,
+    watch,
+    start,
+    epochs: int,
+    batch,
+    lr,
+    seed: int,
+    looks=None,
 ):
     """Losses of watched sequences (token ids) while a network is trained on data: looks (before training included) x
     sequences, nats per token. The network is changed; `absent` says which places are empty; `looks` as of `Trainings`."""
@@ -577,9 +588,9 @@ def _repeat(
     three,
     size,
     tests,
-    seed,
+    seed: int,
     batch,
-    epochs,
+    epochs: int,
     lr,
     published,
     controls,
@@ -673,7 +684,7 @@ def _check_setting(setting: str, copies: list, controls: bool) -> None:
 
 # %% ../../nbs/contextual/retraining.ipynb #46268776
 def dynamics(
-    language,
+    language: str,
     size: int = 256,
     config: str = "2x32",
     model: str = "gpt",

@@ -33,7 +33,7 @@ LOOKS = {  # name: colour, marker
 }
 
 
-def _cells(measured):
+def _cells(measured: pd.DataFrame):
     "What figures draw: models with known memories, and others on data sets of the paper"
     d = memorization_cells(measured, setting=SETTINGS)
     return d[~d.name.str.endswith(HIDDEN)]
@@ -60,7 +60,7 @@ def _over_k(ax, ks, k, hits, n, **look):
         plots.errorbar(ax, d, "k", **look)
 
 # %% ../../nbs/icl/figures.ipynb #1696ecca
-def _curves(ax, ks, d, exact=False):
+def _curves(ax, ks, d: pd.DataFrame, exact=False):
     "Memorization over k, a line a model and group of items"
     for (name, group), g in d.groupby(["name", "who"], sort=False):
         hits = g.exact + g.near_exact * (not exact)
@@ -70,7 +70,7 @@ def _curves(ax, ks, d, exact=False):
     ax.set_ylim(-0.03, 0.8)
 
 
-def _legend(fig, axs):
+def _legend(fig, axs: np.ndarray):
     handles = {
         l: h for ax in axs for h, l in zip(*ax.get_legend_handles_labels())
     }
@@ -119,7 +119,7 @@ def _printed_sets(ax, ks: list[int], reported: pd.DataFrame) -> None:
     ax.set_xlim(-0.6, len(ks) + 0.5)
 
 # %% ../../nbs/icl/figures.ipynb #f4e66851
-def _foot(measured, d, interval=INTERVAL):
+def _foot(measured: pd.DataFrame, d: pd.DataFrame, interval=INTERVAL):
     n = sorted({int(x) for x in d.n if x})
     span = f"{n[0]} to {n[-1]}" if len(n) > 1 else f"{n[0]}"
     rows = measured[measured.model.isin(set(d.model))].replace(
