@@ -1266,7 +1266,7 @@ print(f'memnb: {key}', file=sys.stderr)"""
 
 
 def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
-    "And are those of this machine: half as fast, twice as long; the longest run begins first"
+    "And are those of this machine: a quarter as fast, twice as long; the longest run begins first"
     import csv
 
     from memnb.core import share_dir
@@ -1281,7 +1281,7 @@ def test_durations_that_ship_are_of_runs_that_ship(monkeypatch):
     jobs = {j.name: j for j in batch.runs_of("laptop", out=Path("nowhere"))}
     for times in (1, 2):
         monkeypatch.setattr(
-            estimate, "core_speed", lambda times=times: speed / times
+            estimate, "core_speed", lambda times=times: speed / times**2
         )
         for r in rows:
             wanted = times * float(r["seconds"])
