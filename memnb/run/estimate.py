@@ -51,8 +51,8 @@ def core_speed() -> float:
     return times * 2 * size**3 / max(least, 1e-6)
 
 
-# contextual took 293 s at 42 GFLOP/s (AVX2) and 146 s at 152 (AVX-512): the exponent is .54, since reading and writing
-# of memory, and Python, are no faster on a core with wider vectors
+# a rule of thumb: contextual took 293 s of a thread's processor time at 42 GFLOP/s (AVX2), and 146 s on the clock at 152
+# (AVX-512, another run beside it), which is an exponent of .54; memory and Python gain nothing from wider vectors
 _BY_SPEED = 0.5
 
 
