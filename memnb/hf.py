@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from fastcore.basics import patch
 
-from . import core
+from . import core, data
 from .lm import LM, ContextError, Lost, NoAnswer
 from memnb.prefix import (
     Tails,
@@ -748,18 +748,6 @@ def _recipe_base(folder: Path) -> str:
     return base
 
 # %% ../nbs/rooms/hf.ipynb #3f418a75
-def _hub_commit(name: str) -> str:
-    "Commit of a model of the hub that the cache here holds, its first 12 digits; '' where there is none"
-    home = os.environ.get("HF_HOME") or os.path.expanduser(
-        "~/.cache/huggingface"
-    )
-    cache = os.environ.get("HF_HUB_CACHE") or f"{home}/hub"
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        return ""
-    ref = Path(cache, f"models--{name.replace('/', '--')}", "refs", "main")
-    return ref.read_text().strip()[:12] if ref.is_file() else ""
-
-
 def state(model: str, home: Path = None) -> str:
     """In which state the files of a local model are: checksums of its folder and its base, or a commit of the hub
 
@@ -777,7 +765,7 @@ def state(model: str, home: Path = None) -> str:
             beside if os.path.isdir(beside) else Path(os.path.expanduser(rest))
         )
         if not os.path.isdir(folder):
-            return _hub_commit(rest)
+            return data.hub_commit(rest, kind="models")
         base = _base_of(folder)
         base = base and f"hf:{base}"
     else:

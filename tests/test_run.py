@@ -445,6 +445,30 @@ def test_data_sets_are_found_by_any_of_their_names(
     assert len({*seen}) == 3
 
 
+def test_data_of_the_hub_are_known_by_their_commit(tmp_path, monkeypatch):
+    "Another commit is another run; what a run fetched itself does not make it due again"
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    nb = tmp_path / "10_nobody.ipynb"
+    values = dict(source="hub:ann/texts:a.csv", insertions="hub:ann/texts")
+    folder = tmp_path / "cache/datasets--ann--texts/refs"
+    before = identity.files_read(values, nb)
+    assert before == {}
+    (folder / "refs/convert").mkdir(parents=True)
+    (folder / "main").write_text("a" * 40)
+    (folder / "refs/convert/parquet").write_text("b" * 40)
+    after = identity.files_read(values, nb)
+    assert after == {
+        "data hub:ann/texts:a.csv": "a" * 12,
+        "data hub:ann/texts": "b" * 12,
+    }
+    assert identity.fetched(before=before, after=after) == after
+    (folder / "main").write_text("c" * 40)
+    third = identity.files_read(values, nb)
+    assert third["data hub:ann/texts:a.csv"] == "c" * 12
+    # what was there at the start keeps the commit that it had then
+    assert identity.fetched(before=after, after=third) == {}
+
+
 def test_another_server_or_commit_is_another_run(tmp_path, monkeypatch):
     def now(model):
         return identity.files_read(

@@ -109,6 +109,15 @@ def _server() -> str:
     return checksum("".join([without_login, *asked]))
 
 
+def _hub_data(source: str) -> str:
+    "Commit of the data set that 'OWNER/NAME:FILE', or a whole 'OWNER/NAME' as parquet, was read from; '' for none"
+    from .. import data
+
+    repo, _, file = source.partition(":")
+    revision = "main" if file else "refs/convert/parquet"
+    return data.hub_commit(repo, revision=revision)
+
+
 def _model(word: str, home: Path = None) -> str:
     "Checksum of the model that a word names: state of its files, its commit, or its server; '' for no model"
     kind = word.partition(":")[0]
@@ -159,8 +168,8 @@ def _modules(folder: Path) -> dict:
 def files_read(values: dict, nb: Path) -> dict:
     """What a run reads beside code: whatever its parameters name, and what its page finds by itself
 
-    These are models by their files, commit or server; files by their path, from the folder of the page, else the
-    working folder; the reader's own files of data sets by any of their names; modules beside the page; tables and
+    These are models by their files, commit or server; data sets of the hub by their commit; files by their path,
+    from the folder of the page, else the working folder; the reader's own files of data sets by any of their names; modules beside the page; tables and
     claims of the paper.
 
     Args:
@@ -175,6 +184,8 @@ def files_read(values: dict, nb: Path) -> dict:
     for word in words:
         if ":" in word and (sha := _model(word, nb.parent)):
             read[f"model {redact(word)}"] = sha
+        if word.startswith("hub:") and (sha := _hub_data(word[4:])):
+            read[f"data {redact(word)}"] = sha
         paths = [os.path.join(nb.parent, word), word]
         if path := next(filter(os.path.isfile, paths), None):
             read[f"data {redact(word)}"] = sha256(path)
@@ -188,6 +199,20 @@ def files_read(values: dict, nb: Path) -> dict:
     for name, sha in _modules(nb.parent).items():
         read[f"module {name}"] = sha
     return read
+
+
+def fetched(before: dict, after: dict) -> dict:
+    """Parts of a run that came from the hub while it ran, and had no commit here when it began
+
+    Args:
+        before: its parts at the start, as by `run_parts`
+        after: its parts at the end
+    """
+    return {
+        part: sha
+        for part, sha in after.items()
+        if part not in before and part.startswith(("data hub:", "model hf:"))
+    }
 
 
 def run_parts(run: Any) -> dict:

@@ -16,7 +16,7 @@ from threading import Thread
 
 from ..core import AWAKE_TURNS, cores, replacing, root, version
 from ..papers import injected
-from .identity import checksum, run_parts
+from .identity import checksum, fetched, run_parts
 from .profiles import Run
 from .redact import FOLDERS, redact, redact_notebook
 from .terminal import tell
@@ -365,4 +365,5 @@ def execute(run: Run, alive: Path):
         if child.returncode and not run.error:
             run.error = _last_words(words.name)
     run.seconds = time.monotonic() - start
+    parts |= fetched(before=parts, after=run_parts(run))
     _close(run, _meta(run, parts))
