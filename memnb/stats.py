@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Interval', 'Stratified', 'Association', 'binom_ci', 'mean_ci', 'boot_ci', 'cluster_ci', 'difference_ci', 'fisher',
-           'paired_ci', 'sign_test', 'stratified_ci', 'random_effects', 'simultaneous', 'spearman', 'spearman_ci',
-           'kappa', 'auc', 'conformal_p', 'n_to_decide', 'fisher_power']
+           'paired_ci', 'sign_test', 'stratified_ci', 'random_effects', 'simultaneous', 'holm', 'spearman',
+           'spearman_ci', 'kappa', 'auc', 'conformal_p', 'n_to_decide', 'fisher_power']
 
 # %% ../nbs/rooms/stats.ipynb #202274ca
 import math
@@ -284,6 +284,36 @@ def simultaneous(
     factor = st.norm.isf(0.025 / max(1, len(values))) / _Z
     below = factor * (values - low)
     above = factor * (high - values)
+    return values - below, values + above
+
+# %% ../nbs/rooms/stats.ipynb #b7d10d02
+def holm(
+    values: ArrayLike, low: ArrayLike, high: ArrayLike, bounds: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """95 % intervals of a family of n tests, widened so that those which exclude their bounds do so as one family.
+
+    Args:
+        values: one a test
+        low: lower end of its own 95 % interval
+        high: upper end
+        bounds: value that each is tested against
+
+    Returns:
+        (lows, highs), n numbers each: one of them excludes its bound where Holm (1979) rejects it at 5 %
+    """
+    from statsmodels.stats.multitest import multipletests
+
+    values, low, high = (np.asarray(x, float) for x in (values, low, high))
+    distances = values - np.asarray(bounds, float)
+    # the arm that points at the bound is taken for that of a normal estimate
+    arms = np.where(distances > 0, values - low, high - values)
+    p = 2 * st.norm.sf(_Z * np.abs(distances) / arms)
+    rejected = multipletests(p, alpha=0.05, method="holm")[0]
+    # with the first that is not rejected the steps end: the others are tested at its level
+    steps = np.minimum(st.rankdata(p, method="ordinal") - 1, rejected.sum())
+    factors = st.norm.isf(0.025 / (len(p) - steps)) / _Z
+    below = factors * (values - low)
+    above = factors * (high - values)
     return values - below, values + above
 
 # %% ../nbs/rooms/stats.ipynb #6b72b37b

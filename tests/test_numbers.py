@@ -148,6 +148,20 @@ def test_intervals_that_hold_at_once_are_wider():
     assert highs == pytest.approx([4 + 2 * factor, 5 + 4 * factor], abs=1e-6)
 
 
+def test_holm_rejects_step_by_step():
+    "p of .001, .02 and .04: below .05 / 3, .05 / 2 and .05 / 1; if the second is .03, the third is not asked"
+    z = st.norm.isf(np.array([0.001, 0.02, 0.04]) / 2)
+    arms = Z / z
+    lows, highs = stats.holm([1, 1, 1], 1 - arms, 1 + arms, 0)
+    assert (lows > 0).all()
+    factors = np.array([2.393980, 2.241403, Z]) / Z
+    assert highs == pytest.approx(1 + arms * factors, abs=1e-6)
+    z[1] = st.norm.isf(0.03 / 2)
+    arms = Z / z
+    lows, _ = stats.holm([1, 1, 1], 1 - arms, 1 + arms, [0, 0, 0])
+    assert (lows > 0).tolist() == [True, False, False]
+
+
 def test_rank_correlations_have_the_error_of_ranks():
     a, b = [1, 2, 3, 4, 5], [20, 10, 90, 30, 40]
     # squared differences of ranks 1, 1, 4, 1, 1
