@@ -409,13 +409,35 @@ def test_plumbing_of_pages_is_folded():
     assert not shown, f"fold these cells (jupyter.source_hidden): {shown}"
 
 
+def test_front_page_leads_to_where_it_can_be_read():
+    "Site, a page and Binder, as far as settings.ini has an address; nothing without one"
+    sys.path.insert(0, str(TOP / "tools"))
+    from readme import addresses, readme
+
+    none = dict(doc_host="", doc_baseurl="/memnb", git_url="", branch="main")
+    assert addresses(none) == ""
+    address = "https://github.com/ann/memnb"
+    both = none | dict(doc_host="https://ann.example/", git_url=address)
+    index = TOP / "nbs/index.ipynb"
+    title, line, bold = readme(index, both).split("\n\n")[:3]
+    assert title == "# memnb" and bold.startswith("**Five papers")
+    assert re.findall(r"\((.*?)\)", line) == [
+        "https://ann.example/memnb/index.html",
+        "https://ann.example/memnb/nbs/14_capacity.html",
+        "https://mybinder.org/v2/gh/ann/memnb/main?urlpath=lab/tree/nbs/index.ipynb",
+    ]
+    elsewhere = none | dict(git_url="https://code.example/ann/memnb")
+    assert addresses(elsewhere) == ""
+
+
 def test_front_page():
     "README is what index.ipynb says and names every paper; commands and Python there and in the guide can be run"
     sys.path.insert(0, str(TOP / "tools"))
-    from readme import readme
+    from readme import readme, settings
 
     text, makefile = read(TOP / "README.md"), read(TOP / "Makefile")
-    assert text == readme(TOP / "nbs/index.ipynb"), "run `make readme`"
+    written = readme(TOP / "nbs/index.ipynb", settings())
+    assert text == written, "run `make readme`"
     lost = [p.name for p in PAPER_NOTEBOOKS if f"(nbs/{p.name})" not in text]
     assert not lost, f"README does not link to {lost}"
     assert len(text.split()) <= 600, (
