@@ -97,7 +97,7 @@ def of_training(
 
 
 # parts on real text, where saved bits are not memorized ones
-TEXT_PARTS = "text", "doubled", "limit"
+TEXT_PARTS = "text", "doubled", "limit", "oracle"
 
 # %% ../../nbs/capacity/bits.ipynb #012be9e4
 def write_training(
@@ -424,9 +424,10 @@ def training_lengths(
     vocab: int = 2048,
     length: int = 64,
     seed: int = 0,
+    part: str = "steps",
     **train,
 ) -> Rows:
-    """Bits (value) that a model memorizes in trainings of several lengths (x), as measured rows of the part `steps`
+    """Bits (value) that a model memorizes in trainings of several lengths (x), as measured rows
 
     Args:
         model: name, as '1x8'
@@ -436,11 +437,12 @@ def training_lengths(
         vocab: number of tokens
         length: tokens of a sequence
         seed: of the first replicate
+        part: name of the rows, one of `recipes`
         **train: for gpt.fit: batch, lr, threads; folder: where states are kept
     """
     rows = Rows()
     c = shape(model, vocab, length)
-    job = Job("steps", c, _filling(c, fill))
+    job = Job(part, c, _filling(c, fill))
     for run in range(seed, seed + seeds):
         of_run = of_training(rows, *job, run)
         for count in steps:

@@ -6,6 +6,8 @@
 __all__ = ['PARTS', 'Sizes', 'measure']
 
 # %% ../../nbs/capacity/measuring.ipynb #075908bb
+import re
+
 import numpy as np
 
 from .. import core, papers, plant
@@ -64,6 +66,9 @@ class Sizes(papers.Sizes):
     ]  # steps of part `steps`, of each of `models`
     fill: float = 4.8  # bits of its data per parameter: more than a model holds
     repeats: int = 2  # replicates of `steps` and `precision`, with data and weights of their own
+    first_run: int = (
+        0  # number of the first replicate, behind those of another run
+    )
     beyond: list[int] = [
         8,
         64,
@@ -85,7 +90,9 @@ class Sizes(papers.Sizes):
     text_seeds: int = (
         1  # replicates on text, with texts and weights of their own
     )
-    oracle: str = "smollm2"  # a much larger model, for text; '' for none
+    oracle: str = "smollm2"  # a much larger model, for text; '2x64': one of ours, on further texts; '' for none
+    oracle_steps: list[int] = [16, 32]  # lengths of training of one of ours
+    oracle_rest: int = 8  # sequences of each further text that it learns from
     oracle_n: int = 16  # texts up to which it is asked
     held: int = 64  # held-out sequences
     device: str = "cpu"  # 'cpu' or 'cuda'
@@ -152,6 +159,8 @@ def _write_steps(
     "Trainings of several lengths"
     options = _training_options(sizes)
     del options["epochs"], options["steps"]
+    # with a peak rate of its own a training is another recipe
+    part = f"steps, lr {sizes.lr:g}" if sizes.lr else "steps"
     for name in sizes.models if sizes.lengths_of_training else ():
         rows.add(
             training_lengths(
@@ -159,6 +168,7 @@ def _write_steps(
                 sizes.lengths_of_training,
                 sizes.fill,
                 sizes.repeats,
+                part=part,
                 **tokens,
                 **options,
             )
@@ -209,8 +219,20 @@ def _write_sweep(
     )
 
 
+def _own_oracle(sizes: Sizes) -> bool:
+    "Whether the oracle of text is a model of ours, layers x width"
+    return bool(re.fullmatch(r"\d+x\d+", sizes.oracle))
+
+
 def _count_text(sizes: Sizes) -> None:
     "Count what the trainings on text would cost"
+    if _own_oracle(sizes):
+        oracle = shape(sizes.oracle, sizes.text_vocab, sizes.length)
+        for steps in sizes.oracle_steps * sizes.text_seeds:
+            # it has more texts than a batch
+            count_trainings(
+                [(oracle, sizes.batch)], steps=steps, batch=sizes.batch
+            )
     # a reference that has read all texts, and one that has read others
     per_model = [*sizes.text_sizes, sizes.text_all, sizes.text_all]
     shapes = [
@@ -238,6 +260,7 @@ def _write_text(
     options["epochs"] = sizes.text_epochs
     options["steps"] = sizes.text_steps or None
     first = tokens["seed"]
+    own = _own_oracle(sizes)
     for seed in range(first, first + sizes.text_seeds):
         texts = corpus(
             sizes.source,
@@ -247,6 +270,7 @@ def _write_text(
             sizes.length,
             sizes.tokenizer,
             seed=seed,
+            rest=sizes.oracle_rest if own else 0,
         )
         rows.add(
             text_runs(
@@ -256,6 +280,7 @@ def _write_text(
                 seed=seed,
                 oracle=sizes.oracle,
                 oracle_n=sizes.oracle_n,
+                oracle_steps=sizes.oracle_steps,
                 part=sizes.text_part,
                 singles=seed == first,
                 **options,
@@ -322,7 +347,11 @@ def measure(
             f"no part {strange[0]!r}: there are {', '.join(PARTS)}"
         )
     rows = Rows()
-    tokens = dict(vocab=sizes.vocab, length=sizes.length, seed=seed)
+    tokens = dict(
+        vocab=sizes.vocab,
+        length=sizes.length,
+        seed=seed + sizes.first_run,
+    )
     for part in PARTS:
         if part in (sizes.parts or PARTS):
             _write_part(rows, part, str(model), sizes, tokens)

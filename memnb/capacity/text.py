@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['EXTRACTED_OF', 'ENOUGH', 'Corpus', 'corpus', 'extraction', 'paper_prefixes', 'shown_prefixes', 'tfidf',
-           'token_scores', 'tempered_loss', 'oracle_bits', 'text_runs']
+           'token_scores', 'tempered_loss', 'oracle_bits', 'own_oracle', 'text_runs']
 
 # %% ../../nbs/capacity/text.ipynb #1d3bb103
 import re
@@ -99,6 +99,22 @@ def _sequences(
                 seen.add(sequence)
 
 # %% ../../nbs/capacity/text.ipynb #14965dcf
+def _of_further_texts(
+    docs: list,
+    encode: Callable,
+    length: int,
+    per_text: int,
+    taken: list,
+) -> np.ndarray:
+    "Sequences of some texts, no more than `per_text` of each and none of those that are taken"
+    cut = [text[: 16 * length * per_text] for text in docs]
+    known = {*taken}
+    count = dict(short=0, duplicates=0)
+    found = _sequences(cut, encode, length, per_text, count)
+    fresh = [sequence for _, sequence in found if sequence not in known]
+    return np.array(fresh, int).reshape(-1, length)
+
+
 @dataclass(repr=False)
 class Corpus:
     "Sequences of real text for training and held out"
@@ -106,6 +122,9 @@ class Corpus:
     train: np.ndarray  # N x S tokens
     test: np.ndarray  # held-out sequences x S
     others: np.ndarray  # no more than N further ones, for a reference
+    rest: (
+        np.ndarray
+    )  # all of further texts, for an oracle; none where none are asked for
     vocab: int  # V
     decode: object = str  # function: ids -> text
     short: int = 0  # texts left out
@@ -126,6 +145,7 @@ def corpus(
     tokenizer: str = "",
     per_text: int = 1,
     seed: int = 0,
+    rest: int = 0,
 ) -> Corpus:
     """Cut real text into sequences, deduplicated, and split them
 
@@ -141,18 +161,21 @@ def corpus(
         tokenizer: name of a model whose tokenizer is used instead
         per_text: sequences of one text at most
         seed: of the order of the texts
+        rest: sequences at most of each text that is neither trained on nor held out
     """
     if counted():  # nothing is read where only costs are wanted
-        empty = [np.zeros((size, length), int) for size in (n, held, 0)]
+        empty = [np.zeros((size, length), int) for size in (n, held, 0, 0)]
         return Corpus(*empty, vocab)
     stripped = data.texts(source).text.str.strip()
     docs = [text for text in stripped if text]
     order = np.random.default_rng(seed).permutation(len(docs))
     # the beginning of a text is enough: 16 characters a token
-    docs = [docs[i][: 16 * length * per_text] for i in order]
+    whole = [docs[i] for i in order]
+    docs = [text[: 16 * length * per_text] for text in whole]
     made = _tokenizer(tokenizer, docs[: 4 * (n + held)], vocab)
     count = dict(short=0, duplicates=0)
     sequences = []
+    texts_of = []
     last_held_out = None
     for number, sequence in _sequences(
         docs, made.encode, length, per_text, count
@@ -162,6 +185,7 @@ def corpus(
         elif number == last_held_out:
             continue  # the text that ends the held-out part
         sequences.append(sequence)
+        texts_of.append(number)
         if len(sequences) == 2 * n + held:
             break
     if len(sequences) < n + held:
@@ -171,7 +195,14 @@ def corpus(
             "more text, or more sequences of each text (per_text)"
         )
     test, train, others = np.split(np.array(sequences), [held, held + n])
-    return Corpus(train, test, others, made.vocab, made.decode, **count)
+    taken = sequences[: held + n]
+    last = texts_of[held + n - 1]
+    further = _of_further_texts(
+        whole[last + 1 :], made.encode, length, rest, taken
+    )
+    return Corpus(
+        train, test, others, further, made.vocab, made.decode, **count
+    )
 
 # %% ../../nbs/capacity/text.ipynb #d7a64780
 def extraction(
@@ -329,6 +360,55 @@ def oracle_bits(oracle: lm.LM | str, texts: list) -> np.ndarray:
     log_probs = model.logprobs(beginning, list(texts))
     return np.array([-sum(of_text) / LN2 for of_text in log_probs])
 
+# %% ../../nbs/capacity/text.ipynb #0a5c1e01
+# sequences that choose among oracles
+_CHOOSING = 256
+
+
+def own_oracle(
+    name: str,
+    texts: Corpus,
+    steps: list,
+    seed: int = 0,
+    **train,
+) -> gpt.Fit:
+    """The best of our own models that has read none of these texts, out of trainings of several lengths.
+
+    It learns from further texts; of these a part is kept back and chooses. Raises ValueError for too few of them.
+
+    Args:
+        name: of the model, as '2x64'
+        texts: from `corpus` with `rest`
+        steps: lengths of training
+        seed: of the weights
+        **train: for gpt.fit
+    """
+    if len(texts.rest) < 2 * _CHOOSING:
+        raise ValueError(
+            f"an oracle of our own needs further texts, not {len(texts.rest)} sequences: take fewer to train on"
+        )
+    kept_back, own = np.split(texts.rest, [_CHOOSING])
+    c = shape(name, texts.vocab, own.shape[1])
+    folder = train.pop("folder", None)
+    fits = []
+    for count in steps:
+        identity = own.tobytes(), c, count, seed, sorted(train.items())
+        with gpt.naming(f"capacity: oracle {name}, replicate {seed + 1}"):
+            fit = gpt.fit(
+                c,
+                own,
+                steps=count,
+                seed=seed,
+                bits=False,
+                # on the way there is nothing to look at but states to keep
+                every=-(-count // 8),
+                eval_sets=dict(kept_back=kept_back),
+                folder=state_folder(folder, *identity),
+                **train,
+            )
+        fits.append(fit)
+    return min(fits, key=lambda fit: fit.table.kept_back.iloc[-1])
+
 # %% ../../nbs/capacity/text.ipynb #74fde767
 def _fits_on_text(
     jobs: list,
@@ -399,6 +479,7 @@ def text_runs(
     seed: int = 0,
     oracle: lm.LM | str = "",
     oracle_n: int = 10**9,
+    oracle_steps: list = (2000,),
     part: str = "text",
     singles: bool = True,
     **train,
@@ -413,8 +494,10 @@ def text_runs(
         sizes: numbers of texts, fewer than there are
         texts: from `corpus`
         seed: of the weights
-        oracle: lm.LM or its name: a much larger model; '' for none
+        oracle: lm.LM or its name: a much larger model; as '2x64': the best that a model of
+            ours learns from further texts; '' for none
         oracle_n: sizes up to which it is asked
+        oracle_steps: lengths of training of an oracle of ours
         part: name of the rows
         singles: write the parts about single texts, `rates` and `words`, too
         **train: for gpt.fit; folder: where states are kept
@@ -431,7 +514,13 @@ def text_runs(
     jobs = [(c, n) for c in shapes for n in [*sizes, full]]
     asked = [n for n in sizes if n <= oracle_n]
     costs = np.array([])
-    if oracle and asked:
+    if asked and re.fullmatch(r"\d+x\d+", str(oracle)):
+        options = {
+            k: v for k, v in train.items() if k not in ("steps", "epochs")
+        }
+        best = own_oracle(oracle, texts, oracle_steps, seed, **options)
+        costs = -best.scores(texts.train[: asked[-1]]).sum(1) / LN2
+    elif oracle and asked:
         costs = oracle_bits(oracle, texts.texts[: asked[-1]])
     fits, others = _fits_on_text(jobs, texts, seed, part, train)
     references = {c: fit for (c, n), fit in zip(jobs, fits) if n == full}
