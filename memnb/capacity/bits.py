@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['TEXT_PARTS', 'BINS', 'GAIN', 'PAST_KINK', 'TESTED', 'MOST', 'KEPT', 'shape', 'data_bits', 'trainings', 'of_training',
            'write_training', 'compression_rates', 'Rated', 'write_histograms', 'count_trainings', 'state_folder', 'Job',
-           'random_fits', 'random_jobs', 'synthetic', 'sweep', 'training_lengths', 'power_law', 'endings_by_run',
-           'over_replicates', 'endings', 'both_endings', 'law_ends', 'tops', 'capacities', 'paper_capacity', 'slope',
-           'with_expected', 'of_largest', 'over_capacity', 'reached_alpha', 'quantized', 'stored', 'precision_costs',
-           'kept_shares']
+           'random_fits', 'random_jobs', 'synthetic', 'sweep', 'training_lengths', 'power_law', 'recipes',
+           'endings_by_run', 'over_replicates', 'endings', 'both_endings', 'law_ends', 'tops', 'capacities',
+           'paper_capacity', 'slope', 'with_expected', 'of_largest', 'over_capacity', 'reached_alpha', 'quantized',
+           'stored', 'precision_costs', 'kept_shares']
 
 # %% ../../nbs/capacity/bits.ipynb #f20f44c4
 import hashlib
@@ -484,6 +484,12 @@ def power_law(steps: list, bits: list) -> dict:
     return dict(C=float(C * last), a=float(a * last * first**b), b=float(b))
 
 # %% ../../nbs/capacity/bits.ipynb #eaa22170
+def recipes(rows: pd.DataFrame) -> list[str]:
+    "Parts of trainings of growing length: `steps`, the same at a peak rate of its own ('steps, lr 0.02'), `ladder` on a GPU"
+    others = [part for part in {*rows.part} if part.startswith("steps, lr ")]
+    return ["steps", "ladder", *sorted(others)]
+
+
 def _by_steps(rows: pd.DataFrame, *parts: str) -> pd.DataFrame:
     "Bits by steps of the training, x, with the size of each model"
     chosen = results.select(rows, part=parts)
@@ -565,7 +571,7 @@ def endings(
 
     Args:
         rows: measured rows
-        part: 'steps', or 'ladder': larger models in larger batches, on a GPU
+        part: one of `recipes`
         start: steps from which the law holds
         gain: share of bits that a doubling may add to what has ended
     """
@@ -573,22 +579,26 @@ def endings(
 
 
 def both_endings(rows: pd.DataFrame) -> pd.DataFrame:
-    "`endings` of both recipes, `part`"
-    parts = [
-        endings(rows, part).assign(part=part) for part in ("steps", "ladder")
-    ]
+    "`endings` of all recipes, `part`"
+    parts = [endings(rows, part).assign(part=part) for part in recipes(rows)]
     return pd.concat(parts, ignore_index=True)
 
 
 def law_ends(ends: pd.DataFrame) -> pd.DataFrame:
-    """Where models end by the law, a row a model (config) of which the law is tested at some data size and recipe.
+    """Where models end by the law, a row a model (config), of data sizes and recipes where the law is tested.
 
-    Of its ends the largest, as capacity is a maximum over data sizes; `ends`: as of `both_endings`.
+    Of its ends the largest, as capacity is a maximum over data sizes; `whole` where the law is tested at all data sizes
+    that the model was trained on, so that no end is left out.
+
+    Args:
+        ends: as of `both_endings`
     """
-    tested = {*ends[ends.tested].config}
-    known = ends[ends.config.isin(tested) & ends.limit_low.notna()]
-    largest = known.loc[known.groupby("config").limit.idxmax()]
-    return largest.sort_values("params").set_index("config")
+    tested = ends[ends.tested]
+    largest = tested.loc[tested.groupby("config").limit.idxmax()]
+    largest = largest.sort_values("params").set_index("config")
+    sizes = ends.groupby("config").n.nunique()
+    known = tested.groupby("config").n.nunique()
+    return largest.assign(whole=known.eq(sizes[known.index]))
 
 # %% ../../nbs/capacity/bits.ipynb #0d2924ad
 _OF_MODEL = ["config", "vocab", "length", "params", "precision"]
@@ -604,7 +614,7 @@ def tops(rows: pd.DataFrame, trained: pd.DataFrame = None) -> pd.DataFrame:
         trained: `trainings` of the parts 'synthetic' and 'precision', where they are
             known, of which those with tokens as in the rows count
     """
-    lengths = _by_steps(rows, "steps", "ladder").assign(precision="fp32")
+    lengths = _by_steps(rows, *recipes(rows)).assign(precision="fp32")
     if trained is None:
         trained = trainings(rows, "synthetic", "precision")
     elif len(trained):
@@ -636,7 +646,7 @@ def capacities(
 
     Args:
         rows: measured rows
-        ends: `endings` of both parts, `part`, where they are known
+        ends: `endings` of all recipes, `part`, where they are known
         trained: as of `tops`
     """
     if ends is None:

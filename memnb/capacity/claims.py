@@ -68,7 +68,7 @@ class Choices(NamedTuple):
 
 # %% ../../nbs/capacity/claims.ipynb #c6065349
 # parts of which statistics are made
-_PARTS = "synthetic precision length vocab beyond text limit".split()
+_PARTS = "synthetic precision length vocab beyond text limit oracle".split()
 
 # %% ../../nbs/capacity/claims.ipynb #1efd7ef2
 class Tables:
@@ -123,12 +123,12 @@ class Tables:
 
     @cached_property
     def by_run(self) -> pd.DataFrame:
-        "`bits.endings_by_run` of both recipes, `part`"
-        both = [
+        "`bits.endings_by_run` of all recipes, `part`"
+        every = [
             bits.endings_by_run(self.own, part, self.start).assign(part=part)
-            for part in ("steps", "ladder")
+            for part in bits.recipes(self.own)
         ]
-        return pd.concat(both, ignore_index=True)
+        return pd.concat(every, ignore_index=True)
 
     def ends(
         self,
@@ -141,9 +141,9 @@ class Tables:
 
     @cached_property
     def both_ends(self) -> pd.DataFrame:
-        "`bits.endings` of both recipes, `part`"
+        "`bits.endings` of all recipes, `part`"
         parts = [
-            self.ends(part).assign(part=part) for part in ("steps", "ladder")
+            self.ends(part).assign(part=part) for part in bits.recipes(self.own)
         ]
         return pd.concat(parts, ignore_index=True)
 
@@ -161,14 +161,41 @@ class Tables:
         return self.tops.groupby("config").bpp.mean()
 
     @cached_property
-    def text(self) -> pd.DataFrame:
-        "Trainings on text, with `ratio` of the texts' bits to the capacity"
-        text = self.trainings("text")
+    def _capacities(self) -> pd.DataFrame:
+        trained = self.trainings("synthetic", "precision")
+        return bits.capacities(self.own, self.both_ends, trained)
+
+    def on_text(self, part: str) -> pd.DataFrame:
+        "Trainings of a part on text, with `ratio` of the texts' bits to the capacity"
+        text = self.trainings(part)
         if not len(text):
             return text
-        trained = self.trainings("synthetic", "precision")
-        caps = bits.capacities(self.own, self.both_ends, trained)
-        return bits.over_capacity(text, self.rows, caps)
+        return bits.over_capacity(text, self.rows, self._capacities)
+
+    @cached_property
+    def text(self) -> pd.DataFrame:
+        "`on_text` of the paper's sizes"
+        return self.on_text("text")
+
+    @cached_property
+    def of_oracle(self) -> pd.DataFrame:
+        "`on_text` with an oracle of our own, of models that have one; of the others with SmolLM2"
+        own = self.on_text("oracle")
+        if not len(own):
+            return self.text
+        others = self.text[~self.text.config.isin(own.config)]
+        return pd.concat([own, others], ignore_index=True)
+
+    def against(self, reference: str) -> pd.DataFrame:
+        "The trainings on text that a reference was asked about"
+        return self.of_oracle if reference == "oracle" else self.text
+
+    def most_text(self, config: str) -> pd.DataFrame:
+        "Trainings of a model on the most texts of all parts"
+        every = [self.text, self.on_text("limit")]
+        trained = pd.concat(every, ignore_index=True)
+        trained = trained[trained.config == config]
+        return trained[trained.n == trained.n.max()]
 
 # %% ../../nbs/capacity/claims.ipynb #f55955bc
 def too_few(
@@ -277,22 +304,24 @@ def _ratios(tops: list[Top]) -> list:
 
 # %% ../../nbs/capacity/claims.ipynb #b27571e8
 def _bits_per_parameter(tables: Tables, rows: Rows) -> None:
-    """Bits per parameter of each model, the most over data sizes.
+    """Bits per parameter of each model, the most over data sizes: held by a training, or its end by the law.
 
-    Where the law of long trainings is tested on a model, its capacity is the end by that law, the largest over data sizes
-    and batches. Elsewhere the longest training is a lower bound, and its interval is open above.
+    An end counts at data sizes where the law is tested. The interval is open above, and the number a lower bound, unless
+    the law is tested at all data sizes of the model.
     """
     ends = bits.law_ends(tables.both_ends)
     for config, top in tables.tops.groupby("config"):
+        value, low, held_high = mean_ci(top.bpp)
+        high = np.inf
+        count = len(top)
         if config in ends.index:
             end = ends.loc[config]
-            limits = end[["limit", "limit_low", "limit_high"]]
-            value, low, high = limits / end.params
-            count = end.runs
-        else:
-            value, low, _ = mean_ci(top.bpp)
-            high = np.inf
-            count = len(top)
+            limits = end[["limit", "limit_low", "limit_high"]] / end.params
+            if end.whole:
+                high = max(limits.limit_high, held_high)
+            if limits.limit > value:
+                value, low, _ = limits
+                count = end.runs
         if np.isnan(low):
             low = value
         guard = too_few(top.bpp, 2, "replicates")
@@ -304,8 +333,9 @@ def _bits_per_parameter(tables: Tables, rows: Rows) -> None:
 def _law_of_lengths(tables: Tables, rows: Rows) -> None:
     "Error of the law for the longest training, in percent, at the smallest data size of each model"
     write = rows.at(item="end", unit="replicates")
-    tested = tables.ends("steps").dropna(subset="miss")
-    # of each model the smallest data size comes first
+    tested = tables.both_ends.dropna(subset="miss")
+    # of each model the smallest data size, and the recipe that holds the most
+    tested = tested.sort_values(["params", "n", "bits"], ascending=[1, 1, 0])
     for end in tested.drop_duplicates("config").itertuples():
         of_model = write.at(model=end.config, n=int(end.runs))
         of_model.value(
@@ -652,8 +682,8 @@ def _each_text(
     choices: Choices,
 ) -> None:
     "Logarithm of what more parameters, and fewer texts, add to the memorization of a text"
-    text = tables.text
     reference = choices.reference
+    text = tables.against(reference)
     # the reference of the same size is trained on the most texts
     part = text[text.n < text.n.max()]
     full = part[part.ratio > 1].dropna(subset=reference)
@@ -703,6 +733,12 @@ def _total(
         write.value("case", value)
 
 
+def _without_most(text: pd.DataFrame) -> pd.DataFrame:
+    "Trainings but for those on all texts, which are the reference of the same size"
+    most = text.groupby("config").n.transform("max")
+    return text[text.n < most]
+
+
 def _has(trained: pd.DataFrame, reference: str) -> bool:
     "Whether trainings know a reference"
     return reference in trained and trained[reference].notna().any()
@@ -714,25 +750,29 @@ def _totals(
     choices: Choices,
 ) -> None:
     "Bits memorized of all texts: top over end, and top over capacity"
-    text = tables.text
-    part = text[text.n < text.n.max()]
     reference = choices.reference
-    for config, trained in part.groupby("config"):
+    against = tables.against(reference)
+    # the reference of the same size is trained on the most texts
+    for config, trained in _without_most(against).groupby("config"):
+        if not _has(trained, reference):
+            continue
         write = rows.at(model=config, unit="replicates")
-        weaker = ""
-        if _has(trained, "oracle"):
-            weaker = _weaker_reference(trained)
-        if _has(trained, reference):
-            ratios = _ratios(tops_over_sizes(trained, reference))
-            guard = weaker if reference == "oracle" else ""
-            guard = guard or too_few(ratios, 2, "replicates")
-            _write_mean(write.at(item="hump"), ratios, guard=guard)
-            if config in tables.room:
-                room = tables.room[config]
-                _total(trained, room, choices, write.at(item="total"), guard)
+        guard = ""
+        if reference == "oracle":
+            guard = _weaker_reference(trained)
+        ratios = _ratios(tops_over_sizes(trained, reference))
+        guard = guard or too_few(ratios, 2, "replicates")
+        _write_mean(write.at(item="hump"), ratios, guard=guard)
+        if config in tables.room:
+            room = tables.room[config]
+            _total(trained, room, choices, write.at(item="total"), guard)
+    for config, trained in _without_most(tables.of_oracle).groupby("config"):
         if _has(trained, "oracle"):
             ratios = _ratios(tops_over_sizes(trained, "oracle"))
-            _write_mean(write.at(item="oracle"), ratios, guard=weaker)
+            write = rows.at(item="oracle", model=config, unit="replicates")
+            weaker = _weaker_reference(trained)
+            _write_mean(write, ratios, guard=weaker)
+    part = _without_most(tables.text)
     small = part[(part.n == part.n.min()) & (part.ratio < 0.5)]
     if choices.common in small and small.config.nunique() > 1:
         each = small.pivot_table(choices.common, "run", "params")
@@ -802,7 +842,11 @@ def _extraction(
         every = write.at(item="extract-all", unit="texts")
         every.share("estimate", hits, asked.sum())
         if extracted.share.max() > 0.05:
-            _write_of_most(write.at(item="extract-test"), trained, extracted)
+            _write_of_most(
+                write.at(item="extract-test"),
+                tables.most_text(config),
+                prefix,
+            )
             slopes = log_odds_slopes(
                 trained, f"extract_{prefix}", extracted.members
             )
@@ -817,16 +861,16 @@ def _extraction(
 def _write_of_most(
     write: Rows,
     trained: pd.DataFrame,
-    extracted: _Extracted,
+    prefix: int,
 ) -> None:
-    "Extraction of training texts minus that of held-out ones, of the most data"
-    last = trained.n == trained.n.max()
-    members = int(extracted.members[last].sum())
+    "Extraction of training texts minus that of held-out ones, of trainings on the most data"
+    extracted = _extracted(trained, prefix)
+    members = int(extracted.members.sum())
     extracted_texts = extracted.share * extracted.members
-    hits = round(extracted_texts[last].sum())
-    others = extracted.held * int(last.sum())
-    guessed = round(extracted.guessed[last].sum() * extracted.held)
-    far = trained.ratio[last].mean()
+    hits = round(extracted_texts.sum())
+    others = extracted.held * len(trained)
+    guessed = round(extracted.guessed.sum() * extracted.held)
+    far = trained.ratio.mean()
     guard = ""
     if far < 10:
         guard = f"data of only {far:.1f} capacities"
@@ -1137,6 +1181,8 @@ def _facts_of_lengths(tables: Tables) -> dict:
     most_data = of_16.tail(1)
     # of none the sum is zero
     named["gain16more"] = 100 * most_data.gain.sum() or np.nan
+    ends_at = most_data.limit / most_data.params
+    named["end16more"] = ends_at.sum() or np.nan
     for end in tables.ends("ladder").itertuples():
         named[f"gpu{end.config}"] = end.bits / end.params
         named[f"gained{end.config}"] = 100 * end.gain
@@ -1174,7 +1220,6 @@ def facts(rows: pd.DataFrame) -> dict:
     named = _facts_of_lengths(tables)
     for width in ("16", "32"):
         named[f"peak{width}"] = of("descent-place", f"1x{width}")
-        named[f"end{width}most"] = of("bits", f"1x{width}")
     trained = tables.text.groupby(["config", "n"])
     f1 = trained.f1.mean()
     named["text16"] = f1.get(("1x16", 3072), np.nan)
