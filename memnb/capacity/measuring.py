@@ -20,7 +20,7 @@ from memnb.capacity.bits import (
     training_lengths,
 )
 from .given import given_rows
-from .text import corpus, text_runs
+from .text import corpus, own_oracle, text_runs
 from ..results import Rows
 
 # %% ../../nbs/capacity/measuring.ipynb #176bd28a
@@ -92,7 +92,6 @@ class Sizes(papers.Sizes):
     )
     oracle: str = "smollm2"  # a much larger model, for text; '2x64': one of ours, on further texts; '' for none
     oracle_steps: list[int] = [16, 32]  # lengths of training of one of ours
-    oracle_rest: int = 8  # sequences of each further text that it learns from
     oracle_n: int = 16  # texts up to which it is asked
     held: int = 64  # held-out sequences
     device: str = "cpu"  # 'cpu' or 'cuda'
@@ -260,7 +259,6 @@ def _write_text(
     options["epochs"] = sizes.text_epochs
     options["steps"] = sizes.text_steps or None
     first = tokens["seed"]
-    own = _own_oracle(sizes)
     for seed in range(first, first + sizes.text_seeds):
         texts = corpus(
             sizes.source,
@@ -270,17 +268,25 @@ def _write_text(
             sizes.length,
             sizes.tokenizer,
             seed=seed,
-            rest=sizes.oracle_rest if own else 0,
         )
+        oracle = sizes.oracle
+        if _own_oracle(sizes):
+            oracle = own_oracle(
+                sizes.oracle,
+                texts,
+                sizes.oracle_steps,
+                seed,
+                batch=sizes.batch,
+                folder=options["folder"],
+            )
         rows.add(
             text_runs(
                 sizes.text_models,
                 sizes.text_sizes,
                 texts,
                 seed=seed,
-                oracle=sizes.oracle,
+                oracle=oracle,
                 oracle_n=sizes.oracle_n,
-                oracle_steps=sizes.oracle_steps,
                 part=sizes.text_part,
                 singles=seed == first,
                 **options,

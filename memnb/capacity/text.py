@@ -99,22 +99,6 @@ def _sequences(
                 seen.add(sequence)
 
 # %% ../../nbs/capacity/text.ipynb #14965dcf
-def _of_further_texts(
-    docs: list,
-    encode: Callable,
-    length: int,
-    per_text: int,
-    taken: list,
-) -> np.ndarray:
-    "Sequences of some texts, no more than `per_text` of each and none of those that are taken"
-    cut = [text[: 16 * length * per_text] for text in docs]
-    known = {*taken}
-    count = dict(short=0, duplicates=0)
-    found = _sequences(cut, encode, length, per_text, count)
-    fresh = [sequence for _, sequence in found if sequence not in known]
-    return np.array(fresh, int).reshape(-1, length)
-
-
 @dataclass(repr=False)
 class Corpus:
     "Sequences of real text for training and held out"
@@ -122,18 +106,32 @@ class Corpus:
     train: np.ndarray  # N x S tokens
     test: np.ndarray  # held-out sequences x S
     others: np.ndarray  # no more than N further ones, for a reference
-    rest: (
-        np.ndarray
-    )  # all of further texts, for an oracle; none where none are asked for
     vocab: int  # V
     decode: object = str  # function: ids -> text
     short: int = 0  # texts left out
     duplicates: int = 0  # sequences removed
+    encode: object = None  # function: texts -> lists of ids
+    unread: list = ()  # texts that are neither trained on nor held out
 
     @property
     def texts(self):
         "The training sequences as text"
         return [self.decode(s.tolist()) for s in self.train]
+
+    def further(self, per_text: int = 8) -> np.ndarray:
+        """Sequences of the texts that are neither trained on nor held out, for an oracle
+
+        Args:
+            per_text: sequences of one text at most
+        """
+        length = self.train.shape[1]
+        # 16 characters a token
+        cut = [text[: 16 * length * per_text] for text in self.unread]
+        known = {*map(tuple, self.train.tolist() + self.test.tolist())}
+        count = dict(short=0, duplicates=0)
+        found = _sequences(cut, self.encode, length, per_text, count)
+        fresh = [sequence for _, sequence in found if sequence not in known]
+        return np.array(fresh, int).reshape(-1, length)
 
 # %% ../../nbs/capacity/text.ipynb #c20ef092
 def corpus(
@@ -145,7 +143,6 @@ def corpus(
     tokenizer: str = "",
     per_text: int = 1,
     seed: int = 0,
-    rest: int = 0,
 ) -> Corpus:
     """Cut real text into sequences, deduplicated, and split them
 
@@ -161,10 +158,9 @@ def corpus(
         tokenizer: name of a model whose tokenizer is used instead
         per_text: sequences of one text at most
         seed: of the order of the texts
-        rest: sequences at most of each text that is neither trained on nor held out
     """
     if counted():  # nothing is read where only costs are wanted
-        empty = [np.zeros((size, length), int) for size in (n, held, 0, 0)]
+        empty = [np.zeros((size, length), int) for size in (n, held, 0)]
         return Corpus(*empty, vocab)
     stripped = data.texts(source).text.str.strip()
     docs = [text for text in stripped if text]
@@ -195,13 +191,16 @@ def corpus(
             "more text, or more sequences of each text (per_text)"
         )
     test, train, others = np.split(np.array(sequences), [held, held + n])
-    taken = sequences[: held + n]
     last = texts_of[held + n - 1]
-    further = _of_further_texts(
-        whole[last + 1 :], made.encode, length, rest, taken
-    )
     return Corpus(
-        train, test, others, further, made.vocab, made.decode, **count
+        train,
+        test,
+        others,
+        made.vocab,
+        made.decode,
+        **count,
+        encode=made.encode,
+        unread=whole[last + 1 :],
     )
 
 # %% ../../nbs/capacity/text.ipynb #d7a64780
@@ -378,16 +377,17 @@ def own_oracle(
 
     Args:
         name: of the model, as '2x64'
-        texts: from `corpus` with `rest`
+        texts: from `corpus`
         steps: lengths of training
         seed: of the weights
         **train: for gpt.fit
     """
-    if len(texts.rest) < 2 * _CHOOSING:
+    further = texts.further()
+    if len(further) < 2 * _CHOOSING:
         raise ValueError(
-            f"an oracle of our own needs further texts, not {len(texts.rest)} sequences: take fewer to train on"
+            f"an oracle of our own needs further texts, not {len(further)} sequences: take fewer to train on"
         )
-    kept_back, own = np.split(texts.rest, [_CHOOSING])
+    kept_back, own = np.split(further, [_CHOOSING])
     c = shape(name, texts.vocab, own.shape[1])
     folder = train.pop("folder", None)
     fits = []
@@ -477,9 +477,8 @@ def text_runs(
     sizes: list,
     texts: Corpus,
     seed: int = 0,
-    oracle: lm.LM | str = "",
+    oracle: lm.LM | gpt.Fit | str = "",
     oracle_n: int = 10**9,
-    oracle_steps: list = (2000,),
     part: str = "text",
     singles: bool = True,
     **train,
@@ -494,10 +493,8 @@ def text_runs(
         sizes: numbers of texts, fewer than there are
         texts: from `corpus`
         seed: of the weights
-        oracle: lm.LM or its name: a much larger model; as '2x64': the best that a model of
-            ours learns from further texts; '' for none
+        oracle: lm.LM or its name: a much larger model; or `own_oracle`; '' for none
         oracle_n: sizes up to which it is asked
-        oracle_steps: lengths of training of an oracle of ours
         part: name of the rows
         singles: write the parts about single texts, `rates` and `words`, too
         **train: for gpt.fit; folder: where states are kept
@@ -514,12 +511,8 @@ def text_runs(
     jobs = [(c, n) for c in shapes for n in [*sizes, full]]
     asked = [n for n in sizes if n <= oracle_n]
     costs = np.array([])
-    if asked and re.fullmatch(r"\d+x\d+", str(oracle)):
-        options = {
-            k: v for k, v in train.items() if k not in ("steps", "epochs")
-        }
-        best = own_oracle(oracle, texts, oracle_steps, seed, **options)
-        costs = -best.scores(texts.train[: asked[-1]]).sum(1) / LN2
+    if asked and isinstance(oracle, gpt.Fit):
+        costs = -oracle.scores(texts.train[: asked[-1]]).sum(1) / LN2
     elif oracle and asked:
         costs = oracle_bits(oracle, texts.texts[: asked[-1]])
     fits, others = _fits_on_text(jobs, texts, seed, part, train)
