@@ -449,7 +449,9 @@ def _basis(
 ) -> _Basis:
     "The rows of a paper that count, see `board`"
     if measured is None:
-        measured = results.measured(paper)
+        # who makes tables of them has many rows
+        many = bool(described and described.tables)
+        measured = results.measured(paper, categories=many)
     if reported is None:
         reported = results.reported(paper)
     judged = (described and described.judged) or results.runs

@@ -217,8 +217,6 @@ def stratified_ci(
         group: whether each unit is in the group, a bool
         stratum: name of the stratum of each unit
     """
-    import statsmodels.formula.api as smf
-
     columns = dict(x=np.asarray(x, float), group=np.asarray(group, float))
     units = pd.DataFrame(columns)
     units["stratum"] = np.asarray(stratum)
@@ -227,12 +225,20 @@ def stratified_ci(
     if not len(units):
         return Stratified(math.nan, math.nan, math.nan, 0)
     # least squares with a mean of each stratum and one effect of the group: differences of strata,
-    # weighted by n1 n2 / (n1 + n2) each (Cochran 1954)
-    fit = smf.ols("x ~ group + C(stratum)", units).fit()
+    # weighted by n1 n2 / (n1 + n2) each (Cochran 1954); means of strata drop out of what is centred
+    # within them (Frisch and Waugh 1933)
+    strata = units.groupby("stratum")[["x", "group"]]
+    centred = units[["x", "group"]] - strata.transform("mean")
+    spread = centred.group @ centred.group
+    effect = float(centred.x @ centred.group / spread)
+    degrees = len(units) - len(strata) - 1
     low = high = math.nan
-    if fit.df_resid > 0:
-        low, high = fit.conf_int().loc["group"]
-    effect = float(fit.params["group"])
+    if degrees > 0:
+        residuals = centred.x - effect * centred.group
+        variance = residuals @ residuals / degrees / spread
+        half_width = st.t.ppf(0.975, degrees) * variance**0.5
+        low = effect - half_width
+        high = effect + half_width
     return Stratified(effect, float(low), float(high), len(units))
 
 # %% ../nbs/rooms/stats.ipynb #b7d10c51

@@ -8,10 +8,8 @@ __all__ = []
 # %% ../../nbs/contextual/figures.ipynb #a1805008
 from functools import partial, wraps
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 
 from memnb import plots
 from memnb.contextual.automaton import visits
@@ -163,6 +161,8 @@ def fig7(
     seed=0,
 ):
     "Figure 7: lengths of strings, 10,000 samples and exact"
+    import matplotlib.pyplot as plt
+
     n = 10000
     with plots.style():
         size = dict(figsize=(7.4, 3.4), squeeze=False, sharex=True)
@@ -211,6 +211,8 @@ def fig8(
     seed=0,
 ):
     "Figure 8: a representative string of some languages, with the non-terminals of each level"
+    import matplotlib.pyplot as plt
+
     with plots.style():
         fig, axs = plt.subplots(
             len(names), 1, figsize=(7.4, 1.35 * len(names) + 0.5), squeeze=False
@@ -400,6 +402,8 @@ def fig11(
 @_of_l2(size=(6.6, 3.2))
 def fig9(ax, m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str):
     "Starts of memorization in L2"
+    import seaborn as sns
+
     hues = shades(m)
     # where strings stand that are never memorized
     never = 1.12 * m.epoch.max()
@@ -451,6 +455,8 @@ def fig9(ax, m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str):
 # %% ../../nbs/contextual/figures.ipynb #cfb381f8
 def _score_curves(axs: np.ndarray, m: pd.DataFrame, tau: float, rule: str):
     "Score by epoch, a panel for each measure"
+    import seaborn as sns
+
     names, repeats, epochs, losses = arrays_of(m)
     tables = []
     for i, r in np.ndindex(len(names), len(repeats)):
@@ -565,6 +571,8 @@ def _kendall_points(ax, d: pd.DataFrame, places, off=0.13):
 @_of_main()
 def fig_x_found(m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str):
     "Does frequency decide the order? In every language, in training and for strings in neither set"
+    import matplotlib.pyplot as plt
+
     d = orders(onsets(whole_epochs(m), tau, rule)).assign(
         case=lambda d: d.language
     )
@@ -616,6 +624,8 @@ def fig_x_learners(
     m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str
 ):
     "Does frequency decide the order? With other numbers of strings and copies, and other learners"
+    import matplotlib.pyplot as plt
+
     languages = list(dict.fromkeys(m.language))
     learners = list(dict.fromkeys(m.config))
     cells = m[OF_CASE].drop_duplicates()

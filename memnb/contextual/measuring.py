@@ -305,8 +305,11 @@ def _keys_of(rows: pd.DataFrame) -> _Keys:
     columns = [column for column in _OF_RUN if column in rows]
     columns += RUN_OF
     of_row = results.numbered(rows, columns)
-    _, first = np.unique(of_row, return_index=True)
+    first = results.first_places(of_row)
     table = rows[columns].iloc[first].reset_index(drop=True)
+    # few rows, in words
+    words = table.select_dtypes("category").columns
+    table = table.astype(dict.fromkeys(words, str))
     return _Keys(of_row, table.assign(number=table.index))
 
 # %% ../../nbs/contextual/measuring.ipynb #5f04ef87
@@ -342,8 +345,8 @@ def chosen(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
     # networks from scratch come first, if there are any
     order = np.argsort(kinds != kinds.min(), kind="stable")
     table = rows.iloc[places[order]].reset_index(drop=True)
-    table.loc[is_first[order], "setting"] = "first"
-    return table
+    settings = table.setting.astype(str)
+    return table.assign(setting=settings.mask(is_first[order], "first"))
 
 # %% ../../nbs/contextual/measuring.ipynb #1d08c0e1
 def _places_of(parts: list, keys: _Keys) -> tuple[np.ndarray, np.ndarray]:
