@@ -16,7 +16,13 @@ from scipy import stats as st
 
 from .. import results
 from . import bits
-from .attack import ALPHA, fit_law, law_curve, membership_law
+from memnb.capacity.attack import (
+    ALPHA,
+    fit_law,
+    law_curve,
+    membership_law,
+    validation,
+)
 from .method import LN2, auc_of_bits, f1_of_bits
 from .text import EXTRACTED_OF, shown_prefixes
 from ..results import Rows
@@ -1220,6 +1226,8 @@ def facts(rows: pd.DataFrame) -> dict:
     named = _facts_of_lengths(tables)
     for width in ("16", "32"):
         named[f"peak{width}"] = of("descent-place", f"1x{width}")
+    checked = validation(tables.text).set_index("f1")
+    named["validated75"] = -100 * checked.error.get(0.75, np.nan)
     trained = tables.text.groupby(["config", "n"])
     f1 = trained.f1.mean()
     named["text16"] = f1.get(("1x16", 3072), np.nan)

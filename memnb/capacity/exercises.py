@@ -8,8 +8,9 @@ __all__ = ['RUN_READERS', 'CHECKS']
 # %% ../../nbs/capacity/exercises.ipynb #d3146043
 import numpy as np
 import pandas as pd
+from scipy.special import softmax
 
-from ..exercises import first_wrong
+from ..exercises import UNFILLED, first_wrong
 
 # %% ../../nbs/capacity/exercises.ipynb #d9fc1d68
 def _shares(run):
@@ -49,6 +50,58 @@ def _longer(predicted, run):
 RUN_READERS = dict(held=_held, gained=_gained, longer=_longer)
 
 # %% ../../nbs/capacity/exercises.ipynb #1b2749ce
+# counts of four tokens, and learning rate, of the training loop
+_COUNTS = 3, 1, 0, 0
+_RATE = 0.1
+
+
+def _losses_of_adam(steps: int) -> list:
+    "Losses of a model of one probability a token, from zero scores on, by Adam as its paper has it (Kingma, Ba 2015)"
+    shares = np.array(_COUNTS) / sum(_COUNTS)
+    scores, first, second = np.zeros((3, len(shares)))
+    losses = []
+    for step in range(1, steps + 1):
+        p = softmax(scores)
+        losses.append(float(-shares @ np.log(p)))
+        gradient = p - shares
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        mean = first / (1 - 0.9**step)
+        square = second / (1 - 0.999**step)
+        scores = scores - _RATE * mean / (np.sqrt(square) + 1e-8)
+    return losses
+
+
+def _toy() -> tuple:
+    "A network of one score a token, the same at every place, and four tokens to train it on"
+    import torch
+
+    class Scores(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scores = torch.nn.Parameter(torch.zeros(len(_COUNTS)))
+
+        def forward(self, tokens):
+            return self.scores.expand(*tokens.shape, -1)
+
+    tokens = np.repeat(np.arange(len(_COUNTS)), _COUNTS)
+    return Scores(), torch.tensor(tokens[None])
+
+
+def _training(f):
+    "Losses before each step of Adam, all sequences in a step"
+    losses = f(*_toy(), 4, _RATE)
+    if losses is None:
+        return UNFILLED
+    answer = [float(loss) for loss in losses]
+    pairs = [
+        # at first all tokens are equally probable
+        ("first loss", answer[0], np.log(len(_COUNTS))),
+        ("losses of four steps", answer, _losses_of_adam(4)),
+    ]
+    return first_wrong(pairs)
+
+
 def _capacity(f):
     "Most bits over data sizes, mean over seeds, for each number of parameters"
     # the first model's two seeds have their maxima, 90 and 96, at different sizes
@@ -56,42 +109,86 @@ def _capacity(f):
         (100, 0): [50, 90, 80],
         (100, 1): [54, 70, 96],
         (200, 0): [80, 160, 150],
+        (200, 1): [80, 160, 150],
     }
-    bits[200, 1] = bits[200, 0]
-    runs = [
-        dict(
-            params=params,
-            n=n,
-            run=run,
-            bits=b,
-        )
-        for (params, run), row in bits.items()
-        for n, b in zip((8, 16, 32), row)
+    lines = []
+    for (params, run), of_sizes in bits.items():
+        for n, held in zip((8, 16, 32), of_sizes):
+            lines.append((params, run, n, held))
+    runs = pd.DataFrame(lines, columns=["params", "run", "n", "bits"])
+    got = f(runs)
+    if got is None:
+        return UNFILLED
+    capacities = [got[100], got[200]]
+    return first_wrong([("capacities of two models", capacities, [93, 160])])
+
+
+def _plateau(f):
+    "Bits with the most data over bits with the fewest that are more than the model holds"
+    columns = ["params", "run", "n", "entropy", "bits"]
+    # 300 bits fit into 100 parameters, 600 into 200: these sizes are left out
+    lines = [
+        (100, 0, 32, 300, 290),
+        (100, 0, 64, 600, 300),
+        (100, 0, 256, 2400, 330),
+        (100, 1, 32, 300, 280),
+        (100, 1, 64, 600, 400),
+        (100, 1, 256, 2400, 200),
+        (200, 0, 64, 600, 500),
+        (200, 0, 128, 1200, 700),
+        (200, 0, 256, 2400, 700),
+        (200, 1, 64, 600, 500),
+        (200, 1, 128, 1200, 600),
+        (200, 1, 256, 2400, 660),
     ]
-    got = f(pd.DataFrame(runs))
-    got = None if got is None else [got[100], got[200]]
-    return first_wrong([("capacities of two models", got, [93, 160])])
+    got = f(pd.DataFrame(lines, columns=columns))
+    if got is None:
+        return UNFILLED
+    ratios = [got[100], got[200]]
+    # 330 / 300 and 200 / 400; 700 / 700 and 660 / 600
+    return first_wrong([("ratios of two models", ratios, [0.8, 1.05])])
 
 
 def _rate(f):
     "Bits under the model over bits by chance, for each sequence"
     half = np.log(np.full((2, 4), 1 / 2))
     chance = np.log(np.full((1, 3), 1 / 16))
-    pairs = [("p = 1/2 of 16 tokens", f(half, 16), [0.25, 0.25])]
-    return first_wrong(
-        [*pairs, ("p = 1/16 of 16 tokens", f(chance, 16), [1.0])]
-    )
+    pairs = [
+        ("p = 1/2 of 16 tokens", f(half, 16), [0.25, 0.25]),
+        ("p = 1/16 of 16 tokens", f(chance, 16), [1.0]),
+    ]
+    return first_wrong(pairs)
+
+
+def _members(f):
+    "Share of the members whose loss is below the median of all"
+    sides = [
+        ([1, 2, 5], [3, 4, 6], 2 / 3),
+        ([9, 2, 3, 1], [4, 7, 6, 5], 3 / 4),
+    ]
+    pairs = []
+    for members, others, share in sides:
+        answer = f(np.array(members, float), np.array(others, float))
+        pairs.append((f"members {members}, others {others}", answer, share))
+    return first_wrong(pairs)
 
 
 def _law(f):
     "C, a and b of C - a s**-b, to one percent"
     steps = np.array([1600, 3200, 6400, 12800, 25600])
-    laws = (400, 3000, 0.5), (3, 40, 0.7)
-    pairs = [
-        (f"C, a, b of {law}", f(steps, law[0] - law[1] * steps ** -law[2]), law)
-        for law in laws
-    ]
+    pairs = []
+    for law in ((400, 3000, 0.5), (3, 40, 0.7)):
+        C, a, b = law
+        bits = C - a * steps**-b
+        pairs.append((f"C, a, b of {law}", f(steps, bits), law))
     return first_wrong(pairs, within=0.01)
 
 
-CHECKS = dict(capacity=_capacity, rate=_rate, law=_law)
+CHECKS = dict(
+    training=_training,
+    capacity=_capacity,
+    plateau=_plateau,
+    rate=_rate,
+    members=_members,
+    law=_law,
+)
