@@ -597,8 +597,9 @@ def law_ends(ends: pd.DataFrame) -> pd.DataFrame:
     largest = tested.loc[tested.groupby("config").limit.idxmax()]
     largest = largest.sort_values("params").set_index("config")
     sizes = ends.groupby("config").n.nunique()
-    known = tested.groupby("config").n.nunique()
-    return largest.assign(whole=known.eq(sizes[known.index]))
+    tested_sizes = tested.groupby("config").n.nunique()
+    whole = tested_sizes.eq(sizes[tested_sizes.index])
+    return largest.assign(whole=whole)
 
 # %% ../../nbs/capacity/bits.ipynb #0d2924ad
 _OF_MODEL = ["config", "vocab", "length", "params", "precision"]

@@ -49,6 +49,10 @@ def judged(rows: pd.DataFrame, profile: str = None) -> pd.DataFrame:
     return pd.concat([chosen, larger[~recorded]], ignore_index=True)
 
 
+# standard errors on each side of a normal 95 % interval
+_BOTH_SIDES = st.norm.isf(0.025)
+
+
 class Choices(NamedTuple):
     "What the paper leaves open, see `readings` in claims.yaml; the first choices are those of the board"
 
@@ -94,9 +98,10 @@ class Tables:
         self.rows = rows
         self.start = start
         # the paper's tokens: what depends on V and S is judged by sweeps of its own
-        self.own = rows
+        self.papers = rows
         if len(rows):
-            self.own = rows[(rows.vocab == 2048) & (rows.length == 64)]
+            papers_tokens = (rows.vocab == 2048) & (rows.length == 64)
+            self.papers = rows[papers_tokens]
 
     def from_start(self, start: int) -> "Tables":
         "The same tables with another start of the law"
@@ -116,8 +121,10 @@ class Tables:
         every = self._trainings
         if not len(every):
             return every
-        of_parts = every[every.part.isin(parts)].dropna(axis=1, how="all")
-        return of_parts.reset_index(drop=True)
+        of_parts = every[every.part.isin(parts)]
+        # a part has quantities of its own
+        measured = of_parts.dropna(axis=1, how="all")
+        return measured.reset_index(drop=True)
 
     @cached_property
     def random(self) -> pd.DataFrame:
@@ -131,8 +138,8 @@ class Tables:
     def by_run(self) -> pd.DataFrame:
         "`bits.endings_by_run` of all recipes, `part`"
         every = [
-            bits.endings_by_run(self.own, part, self.start).assign(part=part)
-            for part in bits.recipes(self.own)
+            bits.endings_by_run(self.papers, part, self.start).assign(part=part)
+            for part in bits.recipes(self.papers)
         ]
         return pd.concat(every, ignore_index=True)
 
@@ -149,7 +156,8 @@ class Tables:
     def both_ends(self) -> pd.DataFrame:
         "`bits.endings` of all recipes, `part`"
         parts = [
-            self.ends(part).assign(part=part) for part in bits.recipes(self.own)
+            self.ends(part).assign(part=part)
+            for part in bits.recipes(self.papers)
         ]
         return pd.concat(parts, ignore_index=True)
 
@@ -157,7 +165,7 @@ class Tables:
     def tops(self) -> pd.DataFrame:
         "The most bits of each replicate in fp32, and `bpp`, per parameter"
         trained = self.trainings("synthetic", "precision")
-        top = bits.tops(self.own, trained)
+        top = bits.tops(self.papers, trained)
         top = top[top.precision == "fp32"]
         return top.assign(bpp=top.bits / top.params)
 
@@ -169,7 +177,7 @@ class Tables:
     @cached_property
     def _capacities(self) -> pd.DataFrame:
         trained = self.trainings("synthetic", "precision")
-        return bits.capacities(self.own, self.both_ends, trained)
+        return bits.capacities(self.papers, self.both_ends, trained)
 
     def on_text(self, part: str) -> pd.DataFrame:
         "Trainings of a part on text, with `ratio` of the texts' bits to the capacity"
@@ -186,11 +194,12 @@ class Tables:
     @cached_property
     def of_oracle(self) -> pd.DataFrame:
         "`on_text` with an oracle of our own, of models that have one; of the others with SmolLM2"
-        own = self.on_text("oracle")
-        if not len(own):
+        asked = self.on_text("oracle")
+        if not len(asked):
             return self.text
-        others = self.text[~self.text.config.isin(own.config)]
-        return pd.concat([own, others], ignore_index=True)
+        has_one = self.text.config.isin(asked.config)
+        others = self.text[~has_one]
+        return pd.concat([asked, others], ignore_index=True)
 
     def against(self, reference: str) -> pd.DataFrame:
         "The trainings on text that a reference was asked about"
@@ -299,7 +308,8 @@ def tops_over_sizes(trainings: pd.DataFrame, column: str) -> list[Top]:
         n = others.iloc[1:-1].idxmax()
         place = table.index.get_loc(n)
         end = max(curve.iloc[0], curve.iloc[-1])
-        below, above = table.index[[place - 1, place + 1]]
+        beside = [place - 1, place + 1]
+        below, above = table.index[beside]
         tops.append(Top(curve[n], end, n, below, above))
     return tops
 
@@ -440,48 +450,51 @@ class _TwoSizes(NamedTuple):
     "Trainings of several lengths on few and on many sequences, of one model"
 
     few: int
-    many: int
+    most: int
     table: pd.DataFrame  # bits, a row a replicate, columns (sequences, steps)
 
     def steps(self) -> list:
         "Lengths that both have"
-        return sorted({*self.table[self.few]} & {*self.table[self.many]})
+        of_few = self.table[self.few]
+        of_most = self.table[self.most]
+        return sorted({*of_few} & {*of_most})
 
 
 def _two_sizes(lengths: pd.DataFrame) -> _TwoSizes | None:
     "The part 'steps' of one model; None where it has one data size alone"
     few = lengths.sequences.min()
-    many = lengths.sequences.max()
-    if few == many:
+    most = lengths.sequences.max()
+    if few == most:
         return None
     table = lengths.pivot_table("value", "run", ["sequences", "x"])
-    return _TwoSizes(few, many, table)
+    return _TwoSizes(few, most, table)
 
 # %% ../../nbs/capacity/claims.ipynb #b0335112
 def _ratios_of_lengths(tables: Tables) -> list[tuple]:
     "Columns of `more_data` from trainings of several lengths, ratios by replicate"
     ratios = []
-    steps = results.select(tables.own, part="steps")
+    steps = results.select(tables.papers, part="steps")
     by_run = tables.by_run[tables.by_run.part == "steps"]
     for config, lengths in steps.groupby("config"):
         both = _two_sizes(lengths)
         if both is None:
             continue
-        few, many, table = both
+        few, most, table = both
         longest = max(both.steps())
-        model = config, few, many
-        most_bits = table[many][longest]
+        model = config, few, most
+        most_bits = table[most][longest]
         same_steps = most_bits / table[few][longest]
         ratios.append(("steps", *model, same_steps))
         # as many passes over the smaller set take as many fewer steps
-        passes = longest * few / many
+        passes = longest * few / most
         if passes in table[few]:
             same_passes = most_bits / table[few][passes]
             ratios.append(("passes", *model, same_passes))
         ends = by_run[by_run.config == config]
         limits = ends.pivot_table("limit", "run", "n")
-        if {few, many} <= {*limits}:
-            ratios.append(("end", *model, limits[many] / limits[few]))
+        if {few, most} <= {*limits}:
+            of_ends = limits[most] / limits[few]
+            ratios.append(("end", *model, of_ends))
     return ratios
 
 # %% ../../nbs/capacity/claims.ipynb #343bcb58
@@ -492,17 +505,17 @@ def more_data(tables: Tables) -> pd.DataFrame:
     (sequences), run, ratio.
     """
     ratios = _ratios_of_lengths(tables)
-    known = {config for _, config, *_ in ratios}
+    compared = {config for _, config, *_ in ratios}
     for config, trained in tables.random.groupby("config"):
         beyond = trained[trained.entropy > bits.MOST * trained.params]
-        if beyond.n.nunique() > 1 and config not in known:
+        if beyond.n.nunique() > 1 and config not in compared:
             table = beyond.pivot_table("bits", "run", "n")
-            few, many = table.columns[[0, -1]]
-            ratio = table[many] / table[few]
-            ratios.append(("steps", config, few, many, ratio))
+            few, most = table.columns[[0, -1]]
+            ratio = table[most] / table[few]
+            ratios.append(("steps", config, few, most, ratio))
     lines = [
-        (config, alike, few, many, run, ratio)
-        for alike, config, few, many, by_run in ratios
+        (config, alike, few, most, run, ratio)
+        for alike, config, few, most, by_run in ratios
         for run, ratio in by_run.dropna().items()
     ]
     columns = ["config", "alike", "few", "many", "run", "ratio"]
@@ -543,18 +556,19 @@ def _small_sets(tables: Tables, rows: Rows) -> None:
 # %% ../../nbs/capacity/claims.ipynb #4c4fc8e5
 def _slow_growth(tables: Tables, rows: Rows) -> None:
     "What a second length of training adds to much data, beyond what it adds to little"
-    steps = results.select(tables.own, part="steps")
+    steps = results.select(tables.papers, part="steps")
     for config, lengths in steps.groupby("config"):
         both = _two_sizes(lengths)
         if both is None or len(both.steps()) < 2:
             continue
         first, second, *_ = both.steps()
         gains = {}
-        for n in (both.few, both.many):
+        for n in (both.few, both.most):
             of_size = both.table[n]
-            gains[n] = of_size[second] / of_size[first] - 1
+            ratio = of_size[second] / of_size[first]
+            gains[n] = ratio - 1
         write = rows.at(item="slow", model=config, unit="replicates")
-        further = gains[both.many] - gains[both.few]
+        further = gains[both.most] - gains[both.few]
         _write_mean(write, further)
 
 # %% ../../nbs/capacity/claims.ipynb #c3adcec9
@@ -587,10 +601,12 @@ def _sweeps(tables: Tables, rows: Rows) -> None:
             full = cells[cells.entropy > bits.MOST * cells.params]
             alpha = bits.reached_alpha(trained, config)
             errors = bits.with_expected(full, alpha)
-            errors = errors[(errors.vocab != 2048) | (errors.length != 64)]
+            papers_tokens = (errors.vocab == 2048) & (errors.length == 64)
+            errors = errors[~papers_tokens]
             filled = errors.entropy / errors.params
             # settings are alike in bits per parameter, or they say nothing of S and V
-            if len(errors) < 3 or filled.max() > 1.2 * filled.min():
+            apart = filled.max() > 1.2 * filled.min()
+            if len(errors) < 3 or apart:
                 continue
             fewest = full.epochs.min()
             most = full.epochs.max()
@@ -641,7 +657,8 @@ def _membership(
         _write_mean(write.at(item="member-random"), slopes)
         mean = trained.groupby("n").bits.mean()
         # beyond this size equal steps see each sequence too seldom, and less is held
-        largest = mean[mean > 0.8 * mean.max()].index.max()
+        still_full = mean > 0.8 * mean.max()
+        largest = mean[still_full].index.max()
         last = trained[trained.n == largest]
         write_f1(write.at(item="member-fails"), last, choices)
         _write_member_law(write.at(item="member-law"), trained)
@@ -655,7 +672,9 @@ def _write_member_law(write: Rows, trained: pd.DataFrame) -> None:
         off_f1=trained.f1 - f1_of_bits(nats),
         off_auc=trained.auc - auc_of_bits(nats),
     )
-    open_cases = trained[(trained.f1 < 0.999) & (trained.nats > 0)]
+    # where all members are told, or nothing is held, the law says nothing
+    undecided = (trained.f1 < 0.999) & (trained.nats > 0)
+    open_cases = trained[undecided]
     for n, cell in open_cases.groupby("n"):
         guard = too_few(cell.off_f1, 2, "replicates")
         for name in ("F1", "AUC"):
@@ -699,16 +718,16 @@ def _each_text(
     for config, trained in full.groupby("config"):
         each = _by_size(trained, trained.of_text).dropna(axis=1)
         if each.shape[1] > 1:
-            few, many = each.columns[[0, -1]]
-            fall = np.log(each[few] / each[many])
-            name = f"{config}, {few} against {many} texts"
+            few, most = each.columns[[0, -1]]
+            fall = np.log(each[few] / each[most])
+            name = f"{config}, {few} against {most} texts"
             _write_mean(write, fall, other=name)
 
 
 def _more_parameters(full: pd.DataFrame, write: Rows) -> None:
     "What a larger model adds to the memorization of a text, of each two models that are neighbours in size"
-    cells = full.of_text.groupby([full.params, full.run, full.n])
-    by_params = cells.mean().unstack("n")
+    cells = full.groupby(["params", "run", "n"])
+    by_params = cells.of_text.mean().unstack("n")
     sizes = sorted({*full.params})
     for smaller, larger in zip(sizes, sizes[1:]):
         # over sizes beyond the smaller model
@@ -779,7 +798,9 @@ def _totals(
             weaker = _weaker_reference(trained)
             _write_mean(write, ratios, guard=weaker)
     part = _without_most(tables.text)
-    small = part[(part.n == part.n.min()) & (part.ratio < 0.5)]
+    fewest = part.n == part.n.min()
+    room = part.ratio < 0.5
+    small = part[fewest & room]
     if choices.common in small and small.config.nunique() > 1:
         each = small.pivot_table(choices.common, "run", "params")
         apart = each.max(axis=1) / each.min(axis=1)
@@ -923,9 +944,11 @@ def _membership_beside(
     # where all is extracted and all members are detected, neither can be better
     write = write.at(item="above", unit="pairs")
     for n, cell in cells[share < 1].groupby("n"):
-        half = st.norm.isf(0.025) * np.sqrt(cell.variance.sum()) / len(cell)
+        error = np.sqrt(cell.variance.sum()) / len(cell)
+        half = _BOTH_SIDES * error
         value = cell.margin.mean()
-        of_size = write.at(other=f"{n} texts", n=int(cell.pairs.sum()))
+        pairs = int(cell.pairs.sum())
+        of_size = write.at(other=f"{n} texts", n=pairs)
         of_size.value("estimate", value, value - half, value + half)
 
 # %% ../../nbs/capacity/claims.ipynb #c3d8f729
@@ -935,7 +958,8 @@ def _without_extraction(write: Rows, nothing: pd.DataFrame) -> None:
         return
     sizes = nothing.groupby("n")
     asked = sizes.pairs.sum()
-    detected = (nothing.f1 * nothing.pairs).groupby(nothing.n).sum().round()
+    right = nothing.f1 * nothing.pairs
+    detected = right.groupby(nothing.n).sum().round()
     ends = [binom_ci(hits, n) for hits, n in zip(detected, asked)]
     low, high = zip(*ends)
     value = (detected / asked).to_numpy()
@@ -943,7 +967,8 @@ def _without_extraction(write: Rows, nothing: pd.DataFrame) -> None:
     # any size will do, so the interval is that of the best of them
     count = int(asked.iloc[value.argmax()])
     best = write.at(item="without", unit="pairs", n=count)
-    best.value("estimate", value.max(), lows.max(), min(1, highs.max()))
+    high = min(1, highs.max())
+    best.value("estimate", value.max(), lows.max(), high)
     for x in value:
         best.value("case", x)
 
@@ -1009,8 +1034,10 @@ def _write_largest_error(
         return
     mean = errors.error.mean()
     deviation = np.sqrt(errors.variance.sum()) / len(errors)
-    half = st.norm.isf(0.025) * deviation
-    pairs = int(trained.merge(errors[["run", "n"]]).pairs.sum())
+    half = _BOTH_SIDES * deviation
+    # the trainings that the errors are of
+    compared = trained.merge(errors[["run", "n"]])
+    pairs = int(compared.pairs.sum())
     write = write.at(unit="pairs", n=pairs)
     write.value("estimate", mean, mean - half, mean + half, guard=guard)
 
@@ -1056,7 +1083,8 @@ def _large_models(
         # a full model that spends its capacity evenly on its data
         nats = ALPHA["figure"] * printed.params * LN2 / texts
         f1 = float(f1_of_bits(nats))
-    rows.at(item="too-much", unit="model", n=1).value("estimate", f1)
+    write = rows.at(item="too-much", unit="model", n=1)
+    write.value("estimate", f1)
 
 
 def _spread_of_rates(tables: Tables, rows: Rows) -> None:
@@ -1070,7 +1098,8 @@ def _spread_of_rates(tables: Tables, rows: Rows) -> None:
         for name, bars in largest.groupby("setting")
     }
     if len(shares) > 3:
-        _spread(shares, rows.at(item="spread", model=largest.config.iloc[0]))
+        config = largest.config.iloc[0]
+        _spread(shares, rows.at(item="spread", model=config))
 
 # %% ../../nbs/capacity/claims.ipynb #5b4bfbff
 def _single_texts(
@@ -1087,7 +1116,8 @@ def _single_texts(
         memorized = texts.bits
         if choices.rarity != "bits":
             memorized = texts.bits / texts.reference
-        write = rows.at(item="rare", model=texts.config.iloc[0], unit="texts")
+        config = texts.config.iloc[0]
+        write = rows.at(item="rare", model=config, unit="texts")
         write.value(
             "estimate",
             *spearman_ci(texts.tfidf, memorized),
@@ -1095,7 +1125,9 @@ def _single_texts(
             guard=too_few(memorized, 20, "texts"),
         )
     given = results.select(tables.rows, part="given", quantity="saved")
-    for model, texts in given.groupby("config") if len(given) else ():
+    if not len(given):
+        return
+    for model, texts in given.groupby("config"):
         write = rows.at(
             item="planted",
             model=model,
@@ -1227,7 +1259,8 @@ def facts(rows: pd.DataFrame) -> dict:
     for width in ("16", "32"):
         named[f"peak{width}"] = of("descent-place", f"1x{width}")
     checked = validation(tables.text).set_index("f1")
-    named["validated75"] = -100 * checked.error.get(0.75, np.nan)
+    error = checked.error.get(0.75, np.nan)
+    named["validated75"] = -100 * error
     trained = tables.text.groupby(["config", "n"])
     f1 = trained.f1.mean()
     named["text16"] = f1.get(("1x16", 3072), np.nan)

@@ -32,7 +32,8 @@ def _gained(predicted, run):
     short, long = map(_shares, run)
     pairs = {}
     for n in short:
-        pairs[str(n)] = None, float(long[n] - short[n])
+        gain = long[n] - short[n]
+        pairs[str(n)] = None, float(gain)
     return pairs
 
 
@@ -44,7 +45,8 @@ def _longer(predicted, run):
     if str(predicted) == most:
         return ""
     points = [f"{n}: +{100 * gain:.0f} points" for n, gain in gains.items()]
-    return f"it is {most} ({', '.join(points)})"
+    listed = ", ".join(points)
+    return f"it is {most} ({listed})"
 
 
 RUN_READERS = dict(held=_held, gained=_gained, longer=_longer)
@@ -62,13 +64,16 @@ def _losses_of_adam(steps: int) -> list:
     losses = []
     for step in range(1, steps + 1):
         p = softmax(scores)
-        losses.append(float(-shares @ np.log(p)))
+        loss = -shares @ np.log(p)
+        losses.append(float(loss))
         gradient = p - shares
         first = 0.9 * first + 0.1 * gradient
         second = 0.999 * second + 0.001 * gradient**2
         mean = first / (1 - 0.9**step)
         square = second / (1 - 0.999**step)
-        scores = scores - _RATE * mean / (np.sqrt(square) + 1e-8)
+        # 1e-8 keeps a score without gradient where it is
+        size = np.sqrt(square) + 1e-8
+        scores = scores - _RATE * mean / size
     return losses
 
 
@@ -84,13 +89,17 @@ def _toy() -> tuple:
         def forward(self, tokens):
             return self.scores.expand(*tokens.shape, -1)
 
-    tokens = np.repeat(np.arange(len(_COUNTS)), _COUNTS)
-    return Scores(), torch.tensor(tokens[None])
+    kinds = np.arange(len(_COUNTS))
+    tokens = np.repeat(kinds, _COUNTS)
+    # one sequence
+    data = torch.tensor(tokens[None])
+    return Scores(), data
 
 
 def _training(f):
     "Losses before each step of Adam, all sequences in a step"
-    losses = f(*_toy(), 4, _RATE)
+    net, data = _toy()
+    losses = f(net, data, 4, _RATE)
     if losses is None:
         return UNFILLED
     answer = [float(loss) for loss in losses]
@@ -120,7 +129,8 @@ def _capacity(f):
     if got is None:
         return UNFILLED
     capacities = [got[100], got[200]]
-    return first_wrong([("capacities of two models", capacities, [93, 160])])
+    pair = "capacities of two models", capacities, [93, 160]
+    return first_wrong([pair])
 
 
 def _plateau(f):
@@ -146,7 +156,8 @@ def _plateau(f):
         return UNFILLED
     ratios = [got[100], got[200]]
     # 330 / 300 and 200 / 400; 700 / 700 and 660 / 600
-    return first_wrong([("ratios of two models", ratios, [0.8, 1.05])])
+    pair = "ratios of two models", ratios, [0.8, 1.05]
+    return first_wrong([pair])
 
 
 def _rate(f):
@@ -168,8 +179,9 @@ def _members(f):
     ]
     pairs = []
     for members, others, share in sides:
-        answer = f(np.array(members, float), np.array(others, float))
-        pairs.append((f"members {members}, others {others}", answer, share))
+        losses = np.array([members, others], float)
+        case = f"members {members}, others {others}"
+        pairs.append((case, f(*losses), share))
     return first_wrong(pairs)
 
 
@@ -180,7 +192,8 @@ def _law(f):
     for law in ((400, 3000, 0.5), (3, 40, 0.7)):
         C, a, b = law
         bits = C - a * steps**-b
-        pairs.append((f"C, a, b of {law}", f(steps, bits), law))
+        answer = f(steps, bits)
+        pairs.append((f"C, a, b of {law}", answer, law))
     return first_wrong(pairs, within=0.01)
 
 

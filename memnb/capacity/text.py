@@ -127,10 +127,11 @@ class Corpus:
         length = self.train.shape[1]
         # 16 characters a token
         cut = [text[: 16 * length * per_text] for text in self.unread]
-        known = {*map(tuple, self.train.tolist() + self.test.tolist())}
+        used = np.concatenate([self.train, self.test])
+        taken = {*map(tuple, used.tolist())}
         count = dict(short=0, duplicates=0)
-        found = _sequences(cut, self.encode, length, per_text, count)
-        fresh = [sequence for _, sequence in found if sequence not in known]
+        numbered = _sequences(cut, self.encode, length, per_text, count)
+        fresh = [sequence for _, sequence in numbered if sequence not in taken]
         return np.array(fresh, int).reshape(-1, length)
 
 # %% ../../nbs/capacity/text.ipynb #c20ef092
@@ -317,8 +318,8 @@ def _scores_on_text(fit: gpt.Fit, texts: Corpus) -> tuple[dict, np.ndarray]:
         )
         for code in ("plain", "ensemble", "changes"):
             numbers[f"{code}{side}"] = codes[code].mean()
-    found = membership(-fit.logprobs / length, -held_out / length)
-    return numbers | found, held_out
+    attack = membership(-fit.logprobs / length, -held_out / length)
+    return numbers | attack, held_out
 
 # %% ../../nbs/capacity/text.ipynb #780fff5d
 def _write_rarity(
@@ -387,16 +388,16 @@ def own_oracle(
         raise ValueError(
             f"an oracle of our own needs further texts, not {len(further)} sequences: take fewer to train on"
         )
-    kept_back, own = np.split(further, [_CHOOSING])
-    c = shape(name, texts.vocab, own.shape[1])
+    kept_back, to_learn = np.split(further, [_CHOOSING])
+    c = shape(name, texts.vocab, to_learn.shape[1])
     folder = train.pop("folder", None)
     fits = []
     for count in steps:
-        identity = own.tobytes(), c, count, seed, sorted(train.items())
+        identity = to_learn.tobytes(), c, count, seed, sorted(train.items())
         with gpt.naming(f"capacity: oracle {name}, replicate {seed + 1}"):
             fit = gpt.fit(
                 c,
-                own,
+                to_learn,
                 steps=count,
                 seed=seed,
                 bits=False,
