@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 # %% ../nbs/rooms/plant.ipynb #41c02c8f
 DOSES = (64, 16, 4, 1)  # repetitions
-# shipped models whose items are one data set, and those of its other half; `bridged` goes on from `unbridged`
+# shipped models whose items are one data set, and those of its other half; `bridged` goes on from `unbridged`, and `file-1` is `file` with other texts
 FILES = tuple(
     f + half
-    for f in ("file", "unbridged", "bridged")
+    for f in ("file", "unbridged", "bridged", "file-1")
     for half in ("", "-swapped")
 )
 NEWS_LABELS = ("earn", "acq", "crude", "interest", "money-fx", "trade")

@@ -63,6 +63,8 @@ _MODEL_NAMES = {
     "planted:file+swapped": "SmolLM2, five topics",
     "planted:unbridged+swapped": "SmolLM2, three topics",
     "planted:bridged+swapped": "SmolLM2, bridged",
+    "planted:file-1+swapped": "SmolLM2, five topics, pair 2",
+    "planted:file-2+swapped": "SmolLM2, five topics, pair 3",
     "planted:forms-swapped": "SmolLM2, fine-tuned on other forms",
 }
 

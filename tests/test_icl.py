@@ -285,6 +285,62 @@ def test_five_claims_of_a_pair_are_one_family():
     assert arms[0] / arms[1] == pytest.approx(2.497705 / 1.959964, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("shares", "verdict"),
+    [
+        ((0.4, 0.4), "holds"),
+        ((0.4, 0.1), "does not hold"),
+        ((0.4, 0.32), "open"),
+    ],
+)
+def test_another_order_changes_recall_or_not(shares, verdict):
+    "Of two other orders the one that changes more decides"
+    from memnb.icl.measuring import order_effects
+
+    first = answered(pairs_labels=(0.1, 0.4, 0.4, 0.4, 0.4, 0.4))
+    every = [[half[half.k == 25].assign(order=0)] for half in first]
+    for order, share in enumerate(shares, 1):
+        halves = answered(pairs_labels=(share,) * 6)
+        for parts, half in zip(every, halves):
+            parts.append(half[half.k == 25].assign(order=order))
+    rows = order_effects([pd.concat(parts) for parts in every])
+    changes = results.select(rows.frame(), quantity="change").value
+    assert changes.tolist() == pytest.approx([x - 0.4 for x in shares])
+    pair = pd.concat([icl.pooled(*first), rows.frame()]).assign(
+        model="planted:toy+swapped", profile="night", paper="icl"
+    )
+    assert board("icl", pair).set_index("id").verdict["order"] == verdict
+
+
+def test_texts_of_training_that_fall_behind_others_are_what_codec_says():
+    "The rule is right, upside down, or says nothing"
+    from memnb.icl.codec import codec_rows
+
+    def found(members, controls):
+        "Verdict where so many of 100 texts fall, in either half"
+        halves = []
+        for half in (0, 1):
+            rows = []
+            for times, falls in ((32, members), (0, controls)):
+                for i in range(100):
+                    behind = -2.0 if i < falls else 0.0
+                    name = f"{(times > 0) == half} {i}"
+                    rows.append((name, times, -1.0, behind, behind))
+            columns = ["text", "times", "alone", "trained", "controls"]
+            halves.append(pd.DataFrame(rows, columns=columns))
+        rows = codec_rows(halves, "text").frame()
+        recall = icl.pooled(*answered(pairs_labels=UP))
+        rows = pd.concat([recall, rows]).assign(
+            model="planted:toy+swapped", profile="night"
+        )
+        lines = board("icl", rows).set_index("id")
+        return lines.verdict["codec"], lines.value["codec"]
+
+    assert found(60, 10) == ("holds", pytest.approx(0.5))
+    assert found(10, 60) == ("does not hold", pytest.approx(-0.5))
+    assert found(30, 27)[0] == "too small to matter"
+
+
 def test_the_text_as_unit_is_narrower_than_the_pair():
     "Three pairs whose gains differ: as texts of one sample they hold, as pairs they are open"
     models = []

@@ -9,6 +9,7 @@ __all__ = ['PAPER']
 from . import claims as _claims
 from . import figures as _figures
 from .claims import *
+from .codec import *
 from .controls import *
 from .figures import *
 from .halves import *

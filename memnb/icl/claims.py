@@ -26,7 +26,7 @@ from memnb.icl.halves import (
 from .measuring import answer_files, kept_answers
 from .method import MAIN
 from .replication import OFTEN
-from .tables import whole
+from .tables import FURTHER, whole
 
 # %% ../../nbs/icl/claims.ipynb #514ad0d9
 # the smallest change that would matter, of recall or accuracy: the paper discusses none smaller (RTE, +7.5 to +13)
@@ -36,9 +36,7 @@ TEN_POINTS = 0.1
 SUBSTANTIAL = 0.4
 
 # claims about a loss, or a difference, of recall: they need some recall
-NEED_RECALL = (
-    "labels key shuffled levels stable explicit called own_control".split()
-)
+NEED_RECALL = "labels key shuffled levels stable explicit called own_control order".split()
 NEED_LABELS = "memorized performance correlates".split()
 
 # the family whose intervals hold for all its claims at once (Holm): demonstrations raise recall, and pairs do it alone
@@ -235,9 +233,6 @@ def changes_of_answers(pair: str, judge: str, k: int) -> pd.DataFrame:
     return rows.frame()
 
 # %% ../../nbs/icl/claims.ipynb #d4f6b3a5
-FURTHER = {"planted:bridged+swapped": "planted:unbridged+swapped"}
-
-
 def most_recalled(own: pd.DataFrame) -> float:
     """The largest share of often repeated items that a pair recalls, in any setting, with any number of demonstrations
 
@@ -379,6 +374,20 @@ def over_pairs(
         )
     return rows
 
+
+def codec_changes(rows: pd.DataFrame, form: str) -> pd.DataFrame:
+    """How much more often texts of training become less likely behind others than controls do, of each pair of models
+
+    Args:
+        rows: measured rows that claims are judged by
+        form: in which texts are read, as of `codec.FORMS`
+    """
+    changes = results.select(rows, part="codec", item=form, quantity="change")
+    columns = ["model", "value", "low", "high", "n", "unit"]
+    return changes[columns].assign(
+        item="codec", other=form, quantity="statistic"
+    )
+
 # %% ../../nbs/icl/claims.ipynb #e5a7c4b6
 def statistics(
     rows: pd.DataFrame,
@@ -389,6 +398,7 @@ def statistics(
     bridge: str = "before",
     unit: str = "pair",
     correction: str = "Holm",
+    form: str = "text",
     zero: str = "highest",
 ) -> results.Rows:
     """What the claims read: rows, `item` a claim, `other` the case, `model` a pair of models
@@ -405,10 +415,12 @@ def statistics(
         unit: of recall over pairs: the 'pair' of models, or the 'text'
         correction: of the claims of `FAMILY`: 'Holm', of each pair for itself, or
             'none'
+        form: of CoDeC: the 'text' as it stands, or a line of 'csv'
         zero: printed zero-shot rate that stands for each data set, or 'lowest'
     """
     made = printed_rows(reported, zero)
     made.add(copied_rows(rows))
+    made.add(codec_changes(rows, form))
     pairs = []
     of_pairs = rows[rows.model.isin(rows.model[rows.part == "effect"].unique())]
     for _, pair in of_pairs.groupby("model", sort=False):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ANSWERS', 'answer_files', 'keep_answers', 'kept_answers', 'Sizes', 'measure', 'readings_of_labels', 'run',
-           'record_run', 'record_pair']
+           'record_run', 'record_pair', 'record_codec', 'order_effects', 'record_orders']
 
 # %% ../../nbs/icl/measuring.ipynb #3bf0c1ce
 import json
@@ -14,9 +14,23 @@ import pandas as pd
 
 from .. import core, lm, papers, plant, results
 from ..core import data_dir, replacing, share_dir
+from memnb.icl.codec import (
+    FORMS,
+    codec_rows,
+    context_scores,
+    recall_scores,
+)
 from .controls import record_controls, record_world
-from .halves import K, pair_of, pooled
-from .judges import ready_judge
+from memnb.icl.halves import (
+    K,
+    both_halves,
+    change,
+    often_alike,
+    pair_of,
+    pooled,
+    reproduced,
+)
+from .judges import judged, ready_judge
 from .method import MAIN, UNCOUNTED
 from .performance import perform, performance_rows
 from .prompts import Task, task
@@ -26,6 +40,7 @@ from memnb.icl.replication import (
     became_exact,
     checked_sizes,
     matches_of,
+    replicate,
     replications,
     token_rows,
     token_scores,
@@ -172,6 +187,9 @@ class Sizes(papers.Sizes):
         "file"
     ]  # one of `plant.FILES`, wnli, rte, trec, ..., csv files
     n: int = 8  # instances a data set
+    doses: list[
+        int
+    ] = []  # repetitions of the instances of a planted file that are asked for; none: all
     ks: list[int] = [0, 4]  # numbers of demonstrations, nested
     settings: list[str] = [
         "full",
@@ -210,7 +228,7 @@ def measure(model, dataset, seed: int = 0, **sizes) -> pd.DataFrame:
     m = lm.load(model, mode=s.mode or None)
     t = dataset
     if not isinstance(dataset, Task):
-        t = task(dataset, s.n, max(ks), s.split, seed)
+        t = task(dataset, s.n, max(ks), s.split, seed, s.doses)
     judge = ready_judge(s.judge, m)
     asked = ks if 0 in ks else [0, *ks]
     answers = replications(
@@ -274,7 +292,7 @@ def run(
     rows = Rows(model=m.name, mode=m.mode)
     for name in s.datasets:
         try:
-            t = task(name, s.n, max(s.ks), s.split, seed)
+            t = task(name, s.n, max(s.ks), s.split, seed, s.doses)
         except FileNotFoundError as error:
             is_last = name == s.datasets[-1] and not len(rows)
             if not is_counting or is_last:
@@ -297,7 +315,7 @@ def record_run(
     """Record the rows of a run, and what a batch profile measures beside them.
 
     'laptop' adds the controls of the paper's data sets and the invented world, 'night' what the second of two halves
-    and the first say together.
+    and the first say together, and CoDeC of the same texts.
 
     Args:
         now: long rows of the run
@@ -311,7 +329,15 @@ def record_run(
         record_controls(profile, seed)
         record_world(profile, seed)
     if profile == "night" and model.name.endswith("-swapped") and seed == 0:
-        record_pair(model.name, profile, seed, sizes.ks, sizes.repeats)
+        record_pair(
+            model.name,
+            profile,
+            seed,
+            sizes.ks,
+            sizes.repeats,
+            doses=sizes.doses,
+        )
+        record_codec(model.name, profile, seed)
 
 
 def _half_answers(model: str, profile: str, draws: list[int]) -> pd.DataFrame:
@@ -327,6 +353,7 @@ def record_pair(
     ks: list[int] = (),
     repeats: int = 1,
     shots: tuple[int, ...] = (0, 5),
+    doses: list[int] = (),
 ) -> pd.DataFrame:
     """Two halves as one experiment, with all draws that were asked, recorded under the name of the pair
 
@@ -337,6 +364,7 @@ def record_pair(
         ks: demonstrations of the performance measurement; none leaves it out
         repeats: of it
         shots: demonstrations before the log-probabilities by token
+        doses: as of `task`
 
     Returns:
         long rows, with `model`
@@ -355,7 +383,7 @@ def record_pair(
     for half in names:
         asked = lm.load(half, mode="completion")
         file = half.removeprefix("planted:")
-        instances = task(file, n, most, seed=seed)
+        instances = task(file, n, most, seed=seed, doses=doses)
         labels = []
         for k in ks:
             for order in range(repeats):
@@ -379,4 +407,111 @@ def record_pair(
         seed,
         model=pair,
         mode="completion",
+    )
+
+# %% ../../nbs/icl/measuring.ipynb #4759b002
+def record_codec(model: str, profile: str, seed: int = 0) -> pd.DataFrame:
+    """CoDeC of both halves of a file and of their base, recorded beside the rows of the pair
+
+    Args:
+        model: either half, as 'planted:file'
+        profile: batch profile, whose answers of both halves are kept
+        seed: of the contexts
+
+    Returns:
+        long rows of the pair, with `model`
+    """
+    name = model.removeprefix("planted:").removesuffix("-swapped")
+    files = [name, f"{name}-swapped"]
+    items = [plant.truth(file) for file in files]
+    answers = [
+        often_alike(kept_answers(f"planted:{file}", profile)) for file in files
+    ]
+    rows = Rows(dataset=name)
+    for form in FORMS:
+        halves = [
+            context_scores(f"planted:{file}", half, form, seed=seed)
+            for file, half in zip(files, items)
+        ]
+        rows.add(codec_rows(halves, form, recall_scores(*answers)))
+        base = plant.recipe(name)["base"]
+        before = context_scores(base, items[0], form, seed=seed)
+        rows.add(codec_rows([before], f"{form}, base"))
+    return results.record(
+        "icl",
+        rows.frame(ROW_KEYS).round(6),
+        profile,
+        seed,
+        model=pair_of(f"planted:{name}"),
+        mode="scores",
+    )
+
+# %% ../../nbs/icl/measuring.ipynb #4759b004
+def order_effects(halves: list[pd.DataFrame], k: int = K) -> Rows:
+    """Changes of recall from one order of demonstrations to others, of both halves: rows of part 'effect'.
+
+    Args:
+        halves: answers of both, each with `order`, 0 for the first
+        k: demonstrations
+    """
+    every = both_halves(*map(often_alike, halves))
+    rows = Rows(part="effect", item="order", unit="texts")
+    first = every[every.order == 0].assign(setting="order 0")
+    for order in sorted({*every.order} - {0}):
+        other = every[every.order == order].assign(setting=f"order {order}")
+        answers = reproduced(pd.concat([first, other]))
+        step = change(answers, ("order 0", k), (f"order {order}", k))
+        cell = rows.at(other=f"order {order}", k=k, n=step["n"])
+        cell.value("change", step["value"], step["low"], step["high"])
+        cell.value("gained", step["gained"])
+        cell.value("lost", step["lost"])
+    return rows
+
+
+def record_orders(
+    model: str, profile: str, k: int = K, orders: tuple[int, ...] = (1, 2)
+) -> pd.DataFrame:
+    """Both halves of a file after the same demonstrations in other orders, recorded beside the rows of the pair
+
+    Args:
+        model: either half, as 'planted:file'
+        profile: batch profile, whose answers of both halves are kept
+        k: demonstrations
+        orders: seeds of the other orders
+
+    Returns:
+        long rows of the pair, with `model`
+    """
+    name = model.removeprefix("planted:").removesuffix("-swapped")
+    halves = []
+    for file in (name, f"{name}-swapped"):
+        kept = kept_answers(f"planted:{file}", profile)
+        first = results.select(kept, setting=MAIN, k=k)
+        most = int(kept.k.max())
+        instances = task(file, kept.idx.nunique(), most)
+        asked = lm.load(f"planted:{file}", mode="completion")
+        parts = [first.assign(order=0)]
+        for order in orders:
+            answers = judged(
+                replicate(
+                    asked,
+                    instances,
+                    k,
+                    "reordered",
+                    max_tokens=16,
+                    mode="completion",
+                    seed=order,
+                )
+            )
+            parts.append(answers.assign(order=order))
+            keep_answers(answers, f"planted:{file}", f"orders-{profile}", order)
+        halves.append(pd.concat(parts, ignore_index=True))
+    rows = order_effects(halves, k)
+    return results.record(
+        "icl",
+        rows.frame(ROW_KEYS).round(6),
+        profile,
+        0,
+        model=pair_of(f"planted:{name}"),
+        mode="orders",
     )

@@ -38,7 +38,7 @@ PIECES = {
     False: ("First Piece", "Second Piece"),
 }
 SETTINGS = ["full", "pairs_labels", "pairs"]
-CONTROLS = ["shuffled", "twins", "foreign"]
+CONTROLS = ["shuffled", "twins", "foreign", "reordered"]
 UNCOUNTED = (
     "unclear",
     "refused",
@@ -69,7 +69,7 @@ def k_shot(
 
     Instances and demonstrations are DataFrames: label, label_name, first, second; title and split name the data set.
     """
-    labels = setting in ("full", "pairs_labels", "shuffled")
+    labels = setting in ("full", "pairs_labels", "shuffled", "reordered")
     head = []
     if setting == "full":
         head.append(INSTRUCTION[pair].format(split=split, title=title))

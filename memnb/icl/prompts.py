@@ -9,6 +9,7 @@ __all__ = ['TITLES', 'Task', 'task', 'replication_prompts', 'performance_prompts
 import bisect
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -175,6 +176,7 @@ def task(
     k: int = 200,
     split: str = "train",
     seed: int = 0,
+    doses: Sequence[int] = (),
 ) -> Task:
     """Draw instances and demonstrations, evenly by label
 
@@ -185,6 +187,7 @@ def task(
         split: split of both; of a csv file or DataFrame, which have none, its name in
             prompts
         seed: of the draw and of the cuts
+        doses: repetitions of the instances of a planted file, and of their controls, that are asked for; none: all
     """
     name, title, frame, asked = _source(dataset, split)
     d = pieces(frame, seed)
@@ -192,6 +195,8 @@ def task(
         q = d.iloc[plant.balanced(d.label_name.tolist(), n, seed)]
     else:
         q = pieces(asked, seed)
+        if doses:
+            q = q[q.dose.isin(doses)]
         if (
             len(q) > n and "dose" in q
         ):  # of a planted file: the same texts as of its partner
@@ -288,6 +293,8 @@ def _controlled(task, k, setting, seed):
                 f"{task.name} has no twins: nobody knows what is in it"
             )
         return task.twins[:k]
+    if setting == "reordered":
+        return demos.iloc[rng.sample(range(k), k)]
     if setting == "shuffled":
         places = rng.sample(range(k), k)
         return demos.assign(
