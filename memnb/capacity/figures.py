@@ -949,15 +949,16 @@ def tab_x_validation(
         reported: unused, as all tables have it
     """
     checked = validation(bits.trainings(measured, "text"))
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "model": checked.config,
             "F1 predicted": checked.f1,
-            "training texts": checked.samples.round(),
-            "F1 measured": checked.measured.round(2),
-            "points off": (100 * checked.error).round(),
+            "training texts": checked.samples.map("{:,.0f}".format),
+            "F1 measured": checked.measured.map("{:.2f}".format),
+            "points off": (100 * checked.error).map("{:+.0f}".format),
         }
     )
+    return table.replace(["nan", "+nan"], "beyond our texts")
 
 
 def tab_x_membership(measured: pd.DataFrame, reported: pd.DataFrame):
