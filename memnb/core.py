@@ -6,7 +6,7 @@
 __all__ = ['AWAKE_TURNS', 'package_dir', 'checkout', 'root', 'data_dir', 'figures_dir', 'share_dir', 'paper_file', 'cache_dir',
            'own_dir', 'printable', 'set_wording', 'say', 'need_device', 'give_back', 'cores', 'version', 'code_version',
            'vectors', 'replacing', 'did_you_mean', 'missing', 'lacking', 'require', 'sha256', 'file_hash', 'Counted',
-           'counting', 'counted', 'counting_along', 'compiler', 'compiled', 'wheel_file']
+           'counting', 'counted', 'counting_along', 'compiler', 'compiled', 'wheel_file', 'hub_commit']
 
 # %% ../nbs/rooms/core.ipynb #35c7f543
 import difflib
@@ -445,3 +445,22 @@ def wheel_file(pin: str, member: str, sha: str) -> Path:
                     f"{member} of {pin} has sha256 {actual}, expected {sha}"
                 )
     return file
+
+
+def hub_commit(
+    repo: str, kind: str = "datasets", revision: str = "main"
+) -> str:
+    """First 12 digits of the commit of a repository that the cache of the hub holds here; '' where it holds none
+
+    Args:
+        repo: owner/name
+        kind: 'datasets' or 'models'
+        revision: branch or tag
+    """
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
+        return ""
+    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
+    cache = os.environ.get("HF_HUB_CACHE") or f"{home}/hub"
+    folder = f"{kind}--{repo.replace('/', '--')}"
+    ref = Path(os.path.expanduser(cache), folder, "refs", revision)
+    return ref.read_text().strip()[:12] if ref.is_file() else ""

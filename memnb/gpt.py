@@ -17,7 +17,7 @@ from contextvars import ContextVar, copy_context
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -63,7 +63,7 @@ class Fit:
         tokens = self.table.tokens.iloc[-1]
         return float(tokens) * self.config.flops
 
-    def _score(self, sequences):
+    def _score(self, sequences: list):
         "Log-probability of each token, and whether it is the likeliest"
         engine = _engine(self.config, self.schedule, device=self.device)
         ids, lens = pad(self.config, sequences)
@@ -159,7 +159,7 @@ def random_data(
 _FULL = 0.999
 
 
-def _most_bits(c: Config, data) -> float:
+def _most_bits(c: Config, data: Any) -> float:
     "The most bits that a model of any size can memorize of sequences"
     ids, lens = data if isinstance(data, tuple) else pad(c, data)
     # log2 V for each token of each sequence, as far as N sequences of one length have an order; of
@@ -179,7 +179,16 @@ _DAMAGED = OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile
 class _Run:
     "A model in training"
 
-    def __init__(self, number, c, schedule, data, eval_sets, engine, folder):
+    def __init__(
+        self,
+        number: int,
+        c: Config,
+        schedule: Schedule,
+        data: tuple,
+        eval_sets: dict,
+        engine: Any,
+        folder: Path | None,
+    ):
         self.number = number
         self.c = c
         self.how = schedule
@@ -238,7 +247,7 @@ class _Run:
 
     # --- evaluations
 
-    def score(self, trained_on):
+    def score(self, trained_on: bool):
         "Log-probabilities of the training sequences, if wanted, and behind them of those watched"
         sets = [*self.eval_sets.values()]
         if trained_on:
@@ -247,7 +256,7 @@ class _Run:
         logprobs, _ = self.engine.score(self.state, ids, lens)
         self.seen = logprobs.sum(1, dtype=float)
 
-    def evaluate(self, loss=None):
+    def evaluate(self, loss: float | None = None):
         "Add a row to the table, with the loss of the steps before it; a diverged model goes back to the last one"
         self.score(self.how.bits)
         weights = self.state[0]
@@ -260,7 +269,7 @@ class _Run:
             return self.score(self.how.bits)
         self.rows.append(self.row(loss))
 
-    def row(self, loss):
+    def row(self, loss: float | None):
         "Losses and bits of what was scored last; those of watched sequences are also kept one by one"
         ids, lens = self.data
         tokens = int(lens.sum())
@@ -306,7 +315,7 @@ class _Run:
         stop = min([*later, self.how.steps])
         return stop - self.done
 
-    def order(self, steps):
+    def order(self, steps: int):
         "Which sequences the next steps see; those absent keep their places"
         _, lens = self.data
         order = batch_order(
@@ -322,7 +331,7 @@ class _Run:
         else:
             self.evaluate()
 
-    def took(self, steps, losses, seconds):
+    def took(self, steps: int, losses: "np.ndarray", seconds: float):
         "Count and evaluate steps that were taken; a loss is no number where a step has none"
         self.done += steps
         self.spent += seconds
@@ -333,7 +342,7 @@ class _Run:
         if self.file:
             self.save()
 
-    def threads(self, most):
+    def threads(self, most: int):
         "Threads for the next steps: so many, or fewer if these took steps faster"
         if most not in self.pace:
             return most
@@ -408,7 +417,7 @@ def named() -> str:
     return inner.words if inner else ""
 
 
-def _duration(seconds):
+def _duration(seconds: float):
     "A time as one says it"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
@@ -416,7 +425,7 @@ def _duration(seconds):
 class _Progress:
     "How much of some trainings is done, in operations"
 
-    def __init__(self, jobs):
+    def __init__(self, jobs: list):
         self.lock = Lock()
         self.named = _NAMED.get()
         if self.named is None:
@@ -429,7 +438,7 @@ class _Progress:
         self.taken = 0.0
         self.began = time.perf_counter()
 
-    def reached(self, run, taken=0):
+    def reached(self, run: _Run, taken: int = 0):
         "Note how far a run is, of whose steps some were taken just now, and say how far all are, if it is time"
         whole = _cost(run.c, run.how)
         steps = run.how.steps
@@ -451,7 +460,7 @@ class _Progress:
         say(f"{self.named.words}: {done:.0%} trained{rest}")
 
 # %% ../nbs/rooms/gpt.ipynb #5bed2931
-def _cost(c, schedule):
+def _cost(c: Config, schedule: Schedule):
     "Operations of a whole training, of sequences of full length"
     tokens = c.length * schedule.steps * schedule.batch
     return float(c.flops * tokens)
@@ -504,7 +513,7 @@ def fit(
     # the memory of a GPU is for one
     side = min(cores(), len(jobs)) if device == "cpu" else 1
 
-    def begun(job):
+    def begun(job: _Job):
         threads = cores() // side
         engine = _engine(job.c, job.schedule, job.data, device, threads)
         watched = {name: pad(job.c, s) for name, s in eval_sets.items()}
@@ -530,7 +539,7 @@ class _Job(NamedTuple):
     data: tuple  # as of `pad`, those absent without tokens
 
 
-def _jobs(configs, sets, how, absent):
+def _jobs(configs: list, sets: list, how: Schedule, absent: list | None):
     "The trainings that are asked for, of as many configs, sets, seeds and masks"
     seeds = how.seed
     if not isinstance(seeds, list):
@@ -550,7 +559,12 @@ def _jobs(configs, sets, how, absent):
         yield _Job(number, c, how.settled(c, len(ids), seed), (ids, lens))
 
 # %% ../nbs/rooms/gpt.ipynb #3974c749
-def _trained(runs, threads, progress, tell):
+def _trained(
+    runs: list,
+    threads: Callable[[], int],
+    progress: _Progress,
+    tell: Callable | None,
+):
     "Fits of runs of one size and schedule; `threads()` says how many they may use"
     for run in runs:
         run.begin()
@@ -567,7 +581,7 @@ def _trained(runs, threads, progress, tell):
     return [r.fit() for r in runs]
 
 # %% ../nbs/rooms/gpt.ipynb #53628a3e
-def _advance(runs, threads):
+def _advance(runs: list, threads: int):
     "Take runs, which have taken as many steps, to their next evaluation; returns the steps"
     first = runs[0]
     began = time.perf_counter()
@@ -594,7 +608,9 @@ def _advance(runs, threads):
     return steps
 
 # %% ../nbs/rooms/gpt.ipynb #77069cbf
-def _side_by_side(jobs, side, begun, tell):
+def _side_by_side(
+    jobs: list, side: int, begun: Callable, tell: Callable | None
+):
     "Fits of runs on a processor, so many at a time, the longest first"
     progress = _Progress(jobs)
     fits = {}
@@ -602,13 +618,13 @@ def _side_by_side(jobs, side, begun, tell):
     def threads():
         return max(1, cores() // min(side, len(jobs) - len(fits)))
 
-    def train(job):
+    def train(job: _Job):
         (fits[job.number],) = _trained([begun(job)], threads, progress, tell)
 
     jobs = sorted(jobs, key=lambda job: -_cost(job.c, job.schedule))
     contexts = [copy_context() for _ in jobs]
 
-    def train_within(context, job):
+    def train_within(context: Any, job: _Job):
         context.run(train, job)
 
     with ThreadPoolExecutor(side) as pool:
@@ -617,7 +633,7 @@ def _side_by_side(jobs, side, begun, tell):
     return [fits[number] for number in range(len(jobs))]
 
 
-def _in_groups(jobs, begun, tell):
+def _in_groups(jobs: list, begun: Callable, tell: Callable | None):
     "Fits of runs on a GPU, those of one size and schedule together as far as its memory goes"
     progress = _Progress(jobs)
     groups = {}
@@ -639,19 +655,21 @@ def _in_groups(jobs, begun, tell):
 class _Counts:
     "An engine that trains nothing and counts: losses are 0, every token has the probability of chance"
 
-    def __init__(self, c, lens):
+    def __init__(self, c: Config, lens: "np.ndarray"):
         self.c = c
         self.lens = lens
         counted().add(trainings=len(lens) > 0)
 
-    def train(self, state, done, order, rates):
+    def train(
+        self, state: list, done: int, order: "np.ndarray", rates: "np.ndarray"
+    ):
         "Counts steps"
         present = order >= 0
         tokens = float(self.lens[order][present].sum())
         counted().add(flops=tokens * self.c.flops)
         return np.zeros(len(rates))
 
-    def score(self, state, ids, lens):
+    def score(self, state: list, ids: "np.ndarray", lens: "np.ndarray"):
         "Counts a pass without a gradient"
         places = np.arange(ids.shape[1])
         real = places < lens[:, None]
@@ -667,7 +685,13 @@ class _Counts:
 _LONG = 2e11
 
 
-def _engine(c, schedule, data=None, device="cpu", threads=1):
+def _engine(
+    c: Config,
+    schedule: Schedule,
+    data: tuple | None = None,
+    device: str = "cpu",
+    threads: int = 1,
+):
     """What trains and scores a model: where costs are counted one that only counts, else that in C where it can
 
     data: sequences as of `pad`, None to score only; device: of torch.

@@ -10,7 +10,7 @@ import os
 import time
 from functools import lru_cache
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -78,21 +78,21 @@ class GPT(nn.Module):
         weights = _seen(self.weights) if self.bf16 else self.weights
         w = parts(c, weights)
 
-        def norm(x, name):
+        def norm(x: "torch.Tensor", name: str):
             gain, shift = w[name]
             return F.layer_norm(x, (c.d,), gain, shift)
 
-        def linear(x, name):
+        def linear(x: "torch.Tensor", name: str):
             return self.product(x, w[name]) + w[f"{name}_b"]
 
-        def attention(x, layer):
+        def attention(x: "torch.Tensor", layer):
             # N x T x 3 d becomes queries, keys and values, each N x heads x T x width
             qkv = linear(x, f"{layer}.qkv").unflatten(2, (3, c.heads, -1))
             q, k, v = qkv.permute(2, 0, 3, 1, 4)
             read = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             return linear(read.transpose(1, 2).flatten(2), f"{layer}.proj")
 
-        def perceptron(x, layer):
+        def perceptron(x: "torch.Tensor", layer):
             inner = linear(x, f"{layer}.fc")
             return linear(F.gelu(inner, approximate="tanh"), f"{layer}.out")
 
@@ -108,7 +108,7 @@ class GPT(nn.Module):
         return self.product(norm(x, "lnf"), w["wte"].T)
 
 # %% ../nbs/rooms/nets.ipynb #cf820adf
-def _logprobs(net, ids):
+def _logprobs(net, ids: "torch.Tensor"):
     "Log-probability of each token, and whether it is the likeliest: sequences x tokens"
     scores = net(ids)
     true = scores.gather(2, ids[..., None])[..., 0]
@@ -116,17 +116,17 @@ def _logprobs(net, ids):
     return true - scores.logsumexp(-1), true >= highest
 
 # %% ../nbs/rooms/nets.ipynb #ed899c36
-def _bfloat16(flat, step, stochastic):
+def _bfloat16(flat: "torch.Tensor", step, stochastic):
     "Weights after a step, in bfloat16: the nearest, or one of both neighbours by numbers that the step gives"
     if not stochastic:
         return flat.bfloat16().float()
     device = flat.device
 
-    def word(x):
+    def word(x: "torch.Tensor"):
         "The lowest 32 bits"
         return x & 0xFFFFFFFF
 
-    def mixed(x):
+    def mixed(x: "torch.Tensor"):
         "A hash of 32 bits, as in gpt.c: the end of MurmurHash3 (Appleby 2011)"
         x = word((x ^ x >> 16) * 0x85EBCA6B)
         x = word((x ^ x >> 13) * 0xC2B2AE35)
@@ -350,7 +350,7 @@ class Together:
         tokens = real.sum((1, 2)).clamp(min=1)
 
         def logprobs(one, some):
-            def scores(x):
+            def scores(x: "torch.Tensor"):
                 return torch.func.functional_call(net, dict(weights=one), (x,))
 
             return _logprobs(scores, some)[0]
@@ -411,7 +411,7 @@ class _Trained(NamedTuple):
     square: np.ndarray
 
 # %% ../nbs/rooms/nets.ipynb #05c4072f
-def _same_steps(c, rng, precision, dots=False):
+def _same_steps(c: Any, rng: np.random.Generator, precision: str, dots=False):
     "Whether both engines take the same steps, and score what comes of them alike"
     sequences = 8
     ids = rng.integers(c.vocab, size=(sequences, c.length)).astype("int32")
@@ -453,7 +453,7 @@ def _same_steps(c, rng, precision, dots=False):
 _SMALL = Config(2, 16, 70, 9), Config(1, 32, 130, 9, 2)
 
 
-def _agree(cases, why, dots=False):
+def _agree(cases, why: str, dots=False):
     "Whether both engines take the same steps with models in a precision; said where they do not"
     rng = np.random.default_rng(0)
     same = all(_same_steps(c, rng, precision, dots) for c, precision in cases)
@@ -508,7 +508,7 @@ def _seconds_a_step(engine, until):
     return least
 
 # %% ../nbs/rooms/nets.ipynb #77582213
-def _torch_is_faster(c, schedule, threads):
+def _torch_is_faster(c: Any, schedule: Any, threads: int):
     "Whether torch takes clearly faster steps than the engine in C, tried with tokens at random"
     rng = np.random.default_rng(0)
     ids = rng.integers(c.vocab, size=(schedule.batch, c.length))
@@ -533,7 +533,7 @@ def _torch_is_faster(c, schedule, threads):
 
 
 @lru_cache(None)
-def _tried(c, batch, precision, threads):
+def _tried(c: Any, batch, precision: str, threads: int):
     schedule = Schedule(2, batch, 0.01, precision=precision)
     return _torch_is_faster(c, schedule, threads)
 

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .store import key_of
 
@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 _NEVER = -1e30
 
 
-def _flash(q, k, v, scale=None, causal=False, mask=None):
+def _flash(
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    scale: float = None,
+    causal: bool = False,
+    mask: "torch.Tensor" = None,
+):
     """Attention to a part of the positions: means of the values, logarithms of the sums of weights
 
     q, k, v: batch x heads x tokens x width. With `causal`, query i sees the keys up to i; `mask` is
@@ -46,7 +53,12 @@ def _flash(q, k, v, scale=None, causal=False, mask=None):
     return weights @ v, scores.logsumexp(-1)
 
 
-def _merged(means, logs, others, other_logs):
+def _merged(
+    means: "torch.Tensor",
+    logs: "torch.Tensor",
+    others: "torch.Tensor",
+    other_logs: "torch.Tensor",
+):
     "Means of values over two parts of the positions together, from those of each and the logarithms of their sums"
     import torch
 
@@ -55,7 +67,7 @@ def _merged(means, logs, others, other_logs):
     return torch.lerp(others, means, weight.to(others.dtype))
 
 # %% ../nbs/rooms/prefix.ipynb #056d8b7c
-def _tokens(x, start, end):
+def _tokens(x: "torch.Tensor", start: int, end: int):
     "Some tokens of queries, keys, values or means, ? x heads x tokens x width, or of logarithms: a view"
     return x[:, :, start:end]
 
@@ -73,7 +85,15 @@ def along(row: "Tree | Tails") -> Iterator[None]:
         _HERE.row = None
 
 
-def _attend(module, query, key, value, attention_mask, scaling=None, **kw):
+def _attend(
+    module: Any,
+    query: "torch.Tensor",
+    key: "torch.Tensor",
+    value: "torch.Tensor",
+    attention_mask: Any,
+    scaling: float = None,
+    **kw,
+):
     "What the library calls in each layer: means of the values, and no weights"
     row = _HERE.row
     means = row.attend(module.layer_idx, query, key, value, scaling)
@@ -113,7 +133,7 @@ def _in_order(ids: list) -> list:
     "Places of prompts (token ids) in the order of a tree whose trunk is the longest"
     trunk = max(ids, key=len)
 
-    def rank(i):
+    def rank(i: int):
         # most of the trunk first; what shares as much of it, by its tokens
         return -_shared(ids[i], trunk), ids[i]
 
@@ -135,7 +155,7 @@ def own_tokens(ids: list) -> int:
     return total
 
 # %% ../nbs/rooms/prefix.ipynb #74838aae
-def _stretches(spans, first, last=float("inf")):
+def _stretches(spans: list, first: int, last: int = float("inf")):
     "Of the stretches (a, b) of a row that make up a path, what holds its tokens from `first` to `last`"
     parts = []
     place = 0  # of the token of the path with which a stretch begins
@@ -148,7 +168,7 @@ def _stretches(spans, first, last=float("inf")):
     return parts
 
 
-def _length(spans) -> int:
+def _length(spans: list) -> int:
     "Number of tokens of a path"
     return sum(b - a for a, b in spans)
 
@@ -264,7 +284,13 @@ class Tree:
         self._attend_past(means, logs, q, k, v, scale)
         return means.view(1, heads, tokens, -1).transpose(1, 2)
 
-    def _attend_itself(self, q, k, v, scale):
+    def _attend_itself(
+        self,
+        q: "torch.Tensor",
+        k: "torch.Tensor",
+        v: "torch.Tensor",
+        scale: float,
+    ):
         "Means and logarithms of what each prompt added, which sees itself, each token up to its own place"
         import torch
 
@@ -282,7 +308,15 @@ class Tree:
             _tokens(logs, *rows).copy_(log)
         return means, logs
 
-    def _attend_past(self, means, logs, q, k, v, scale):
+    def _attend_past(
+        self,
+        means: "torch.Tensor",
+        logs: "torch.Tensor",
+        q: "torch.Tensor",
+        k: "torch.Tensor",
+        v: "torch.Tensor",
+        scale: float,
+    ):
         "Add each stretch of the past, which all prompts that have it ask together"
         import torch
 
@@ -393,7 +427,7 @@ class Tails:
         self.shared = {}
         self.space = {}
 
-    def _make_room(self, layer, kv, spans):
+    def _make_room(self, layer: int, kv: list, spans: list):
         "Keys and values of what all rows share, and empty ones for the rows"
         import torch
 
@@ -496,7 +530,7 @@ class Tails:
             means = _merged(means, logs, *others)
         return means.reshape(rows, 1, heads, -1)
 
-    def _attend_shared(self, layer, q, scale):
+    def _attend_shared(self, layer: int, q: "torch.Tensor", scale: float):
         "Means and logarithms of what all rows share, which they ask together"
         rows, key_heads, each, _ = q.shape
         asked = q.transpose(0, 1).flatten(1, 2)[:, None]

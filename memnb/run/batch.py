@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import (
     FIRST_COMPLETED,
     CancelledError,
@@ -11,6 +12,7 @@ from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
@@ -35,7 +37,7 @@ from .profiles import Run, profile_file, select
 from .terminal import first_line, last_events, progress, relative_path, tell
 
 
-def _is_locked(file):
+def _is_locked(file: Path):
     "Whether somebody holds the lock in a file"
     if not file.exists():
         return False
@@ -77,7 +79,7 @@ def work(run: Run, alive: Path, force: bool = False) -> Run:
 
 
 @contextmanager
-def _pool(workers, dask, scheduler):
+def _pool(workers: int, dask: bool, scheduler: str | None):
     "Executor of runs: threads, each of which waits for a process, or a Dask cluster, given or of this machine"
     if not (dask or scheduler):
         with ThreadPoolExecutor(workers) as pool:
@@ -103,7 +105,7 @@ def _pool(workers, dask, scheduler):
         yield client.get_executor(pure=False)
 
 
-def _result(future, run):
+def _result(future: Any, run: Run):
     "The run that a future gives; None where it was stopped before it had begun"
     try:
         return future.result()  # of a cluster a copy
@@ -115,7 +117,7 @@ def _result(future, run):
         return run
 
 
-def _tell_end(run, batch_name):
+def _tell_end(run: Run, batch_name: str):
     "Put into the log how a run has ended, and say where it failed"
     if run.status != "skipped":
         event = dict(run=run.name, batch=batch_name, what=run.status)
@@ -127,7 +129,7 @@ def _tell_end(run, batch_name):
         say(f"{run.name} failed: {run.error}; see {relative_path(run.partial)}")
 
 
-def _all(runs, submit, alive, look):
+def _all(runs: list, submit: Callable, alive: Path, look: Callable):
     "All runs that had begun, in their order; Ctrl-C stops them cleanly"
     waiting = {submit(run): run for run in longest_first(runs)}
     ended = {}
@@ -149,7 +151,7 @@ def _all(runs, submit, alive, look):
     return [ended[run.name] for run in runs if run.name in ended]
 
 
-def _mark(file, folder):
+def _mark(file: Path, folder: Path):
     "What a folder of runs remembers of its profile file, which it does not name"
     if file.parent == share_dir("profiles").resolve():
         return "memnb"
@@ -194,7 +196,7 @@ def runs_of(
     return runs
 
 
-def _need_write(runs):
+def _need_write(runs: list):
     "ValueError for a folder that cannot be written, before hours are spent on what goes into it"
     for run in runs:
         places = [
@@ -271,7 +273,7 @@ def batch(
 
 
 @contextmanager
-def _alive(folder):
+def _alive(folder: Path):
     """A file that is there as long as a batch is at work, for its runs on this machine and on others.
 
     Its lock is free once its process is gone, however that ended: the next batch removes what a killed one has left.
@@ -296,7 +298,7 @@ def _alive(folder):
         Path(held.lock_file).unlink(missing_ok=True)
 
 
-def _state(run, last):
+def _state(run: Run, last: dict):
     "(state, remark) of a run, seen from outside: a lock that is held is a run in progress"
     event = last.get("what")
     if finished(run):
@@ -328,7 +330,7 @@ def status(
     return [(run.name, *_state(run, last.get(run.name, {}))) for run in runs]
 
 
-def _end_of(folder, run, event):
+def _end_of(folder: Path, run: Run, event: dict):
     "How a run of a folder ended, as 'done', by its last event and its lock"
     if _is_locked(folder / ".locks" / f"{run}.lock"):
         return "running"
@@ -379,7 +381,7 @@ def left_over(name: str) -> str:
     return ", ".join(left)
 
 
-def _cost(run):
+def _cost(run: Run):
     "The keys of `costs` of a run, and why they are not known: text, '' where they are; a finished run costs nothing"
     values = {
         name: one.default for name, one in parameters(run.nb).items()

@@ -8,7 +8,7 @@ from html import escape, unescape
 from html.parser import HTMLParser
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..claims import BOARD_MIME
 from ..core import printable
@@ -22,7 +22,7 @@ def cleaner():
     "A `redactor` that also drops what a terminal acts on and a page cannot show"
     redacted = redactor()
 
-    def clean(text):
+    def clean(text: str):
         return redacted(printable(text))
 
     return clean
@@ -63,7 +63,7 @@ class _Tables(HTMLParser):
         self.cell = None  # that is open
         self.is_head = False
 
-    def handle_starttag(self, tag, attributes):
+    def handle_starttag(self, tag: str, attributes: list):
         if tag == "table":
             self.depth += 1
             if self.depth == 1:
@@ -82,7 +82,7 @@ class _Tables(HTMLParser):
                 self.begin_row()
             self.cell = _Cell(tag, self.spans(attributes), [])
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str):
         if tag == "table" and self.depth:
             self.depth -= 1
         if tag in ("td", "th", "tr", "table", "thead"):
@@ -90,7 +90,7 @@ class _Tables(HTMLParser):
         if tag == "thead":
             self.is_head = False
 
-    def handle_data(self, text):
+    def handle_data(self, text: str):
         if self.cell and self.cdata_elem is None:  # not of a script or a style
             self.cell.words.append(text)
 
@@ -107,7 +107,7 @@ class _Tables(HTMLParser):
             self.tables[-1][-1].cells.append(self.cell)
         self.cell = None
 
-    def spans(self, attributes):
+    def spans(self, attributes: list):
         "What is kept of the attributes of a cell"
         return [
             (name, value)
@@ -124,7 +124,7 @@ def _read_tables(html: str) -> list:
     return reader.tables
 
 
-def _cell_html(cell):
+def _cell_html(cell: dict):
     attributes = [*cell.spans]
     if cell.tag == "td" and _NUMBER.fullmatch(cell.text):
         attributes.append(("class", "n"))
@@ -132,7 +132,7 @@ def _cell_html(cell):
     return f"<{cell.tag}{written}>{escape(cell.text)}</{cell.tag}>"
 
 
-def _table_html(rows):
+def _table_html(rows: list):
     "A table as HTML, its first rows where it has many"
     lines = ['<table class="sort">']
     sections = groupby(rows[:MOST_ROWS], key=lambda row: row.is_head)
@@ -180,7 +180,7 @@ class Output:
         return templates().get_template("parts.html").module.output(self)
 
 
-def _best_form(data, meta):
+def _best_form(data: dict, meta: dict):
     "The best of the forms in which a notebook holds one output: list of `Output`, several where it has several tables"
     if BOARD_MIME in data:
         rows = []
@@ -208,7 +208,7 @@ def caption_of(markdown: str) -> str:
     return re.sub(r"(?s)\A\*(?!\*)(.*)(?<!\*)\*\Z", r"\1", markdown.strip())
 
 
-def _outputs_of_one(output):
+def _outputs_of_one(output: dict):
     "List of `Output` of one output as a notebook holds it"
     if "data" in output:
         return _best_form(output["data"], output.get("metadata", {}))
@@ -234,7 +234,7 @@ def outputs_of(cell: dict) -> list:
     return outputs
 
 
-def _cells(cells):
+def _cells(cells: list):
     """Cells of a notebook, each with `section` and `heading`, those of level 2 and of any level above it, and `shown`, its
     outputs; `folded` is code that only its author needs. Papermill's own error notes are left out."""
     section = heading = ""
@@ -257,7 +257,7 @@ def _cells(cells):
         yield cell
 
 
-def _paper_of(cells, input_path):
+def _paper_of(cells: list, input_path: str):
     "Word of the paper of a notebook, by what its code says or its name was; ValueError for a notebook of others"
     code = "\n".join(cell.source for cell in cells)
     exported = re.search(r"(?m)^#\| *default_exp (\w+)", code)
@@ -268,7 +268,7 @@ def _paper_of(cells, input_path):
     return word[1]
 
 
-def _parameters_of(cells, given):
+def _parameters_of(cells: list, given: dict):
     "Values of the parameters of a run: those that were given, else as the page has them; those of `sizes` beside them"
     tagged = (
         cell.source
@@ -352,7 +352,7 @@ def run_files(runs: Path, name: str) -> list:
     return sorted([*((file, "") for file in runs.glob(name)), *of_profiles])
 
 
-def _unfinished(runs, nbs, clean):
+def _unfinished(runs: list, nbs: Any, clean: Callable):
     "Last events of runs that did not finish, and of notebooks of whose end no log tells: dicts"
     done = {(nb.profile, nb.name) for nb in nbs if nb.state == "done"}
     lost = []
@@ -397,7 +397,7 @@ def read_notebooks(runs: Path) -> tuple:
     # papers that memnb does not know stand behind
     last = len(places)
 
-    def place(nb):
+    def place(nb: dict):
         rank = places.get(nb.paper, last)
         return rank, nb.paper, nb.profile, nb.name, nb.state
 

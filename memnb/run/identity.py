@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core import package_dir, paper_file, sha256
+from ..core import hub_commit, package_dir, paper_file, sha256
 from ..papers import parameters, source_cells, stamp, syntax_tree
 from .redact import redact
 
@@ -111,11 +111,9 @@ def _server() -> str:
 
 def _hub_data(source: str) -> str:
     "Commit of the data set that 'OWNER/NAME:FILE', or a whole 'OWNER/NAME' as parquet, was read from; '' for none"
-    from .. import data
-
     repo, _, file = source.partition(":")
     revision = "main" if file else "refs/convert/parquet"
-    return data.hub_commit(repo, revision=revision)
+    return hub_commit(repo, revision=revision)
 
 
 def _model(word: str, home: Path = None) -> str:

@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
+from typing import Any
 
 from ..core import AWAKE_TURNS, cores, replacing, root, version
 from ..papers import injected
@@ -46,7 +47,7 @@ def kernel_env(threads: int) -> dict:
 # ---- in the process of a run
 
 
-def _end(pid):
+def _end(pid: int):
     "Kill a process and all that it has started, the kernel first"
     import psutil
 
@@ -59,20 +60,20 @@ def _end(pid):
 class _Relay(io.TextIOBase):
     "File that passes the lines of `say` on to the log of the batch"
 
-    def __init__(self, where, event):
+    def __init__(self, where: str, event: dict):
         self.where = where
         self.event = event
 
-    def write(self, text):
+    def write(self, text: str):
         for line in text.splitlines():
             if line.startswith("memnb: "):
                 self.say(line.removeprefix("memnb: "))
 
-    def say(self, text):
+    def say(self, text: str):
         tell(self.where, self.event | dict(what="says", text=text))
 
 
-def _size(value):
+def _size(value: object):
     "Characters of a message of a kernel"
     if isinstance(value, dict):
         return sum(map(_size, value.values()))
@@ -81,7 +82,7 @@ def _size(value):
     return len(value) if isinstance(value, str) else 0
 
 
-def _limit_output(relay):
+def _limit_output(relay: Any):
     "Let papermill take `MOST_OUTPUT` of each cell, and say what is left out: else a loop that prints fills the memory"
     from nbformat.v4 import new_output
     from papermill import engines
@@ -91,11 +92,11 @@ def _limit_output(relay):
 
         taken = 0  # characters of output that the cell has now
 
-        def execute_cell(self, cell, cell_index, **options):
+        def execute_cell(self, cell: Any, cell_index: int, **options):
             self.taken = 0
             return super().execute_cell(cell, cell_index, **options)
 
-        def process_message(self, msg, cell, cell_index):
+        def process_message(self, msg: dict, cell: Any, cell_index: int):
             kind = msg["msg_type"]
             content = msg["content"]
             if kind == "clear_output":
@@ -109,7 +110,7 @@ def _limit_output(relay):
                 return self.process_output(msg, cell, cell_index)
             return super().process_message(msg, cell, cell_index)
 
-        def process_output(self, msg, cell, cell_index):
+        def process_output(self, msg: dict, cell: Any, cell_index: int):
             room = MOST_OUTPUT - self.taken
             size = _size(msg["content"])
             self.taken += size
@@ -122,7 +123,7 @@ def _limit_output(relay):
                 self.tell_cut(cell)
             return None
 
-        def tell_cut(self, cell):
+        def tell_cut(self, cell: Any):
             notice = f"more than {MOST_OUTPUT // 10**6} MB of output of a cell: the rest is left out"
             cell.outputs.append(
                 new_output("stream", name="stderr", text=f"memnb: {notice}\n")
@@ -132,7 +133,7 @@ def _limit_output(relay):
     engines.PapermillNotebookClient = Client
 
 
-def _sections(nb):
+def _sections(nb: Any):
     "The heading above each code cell that has code: id of the cell -> text"
     section = ""
     sections = {}
@@ -144,7 +145,9 @@ def _sections(nb):
     return sections
 
 
-def _execute(nb, part, params, folder, where, event):
+def _execute(
+    nb: Any, part: str, params: dict, folder: str, where: str, event: dict
+):
     "Execute a notebook; an error ends the process with a line about it"
     # jsonschema would make a parser of web addresses, which takes it a second, and notebooks have no use for one
     sys.modules.setdefault("rfc3987_syntax", None)
@@ -158,7 +161,7 @@ def _execute(nb, part, params, folder, where, event):
     sections = _sections(nbformat.read(nb, 4))
     finished = []
 
-    def ended(cell, cell_index, execute_reply):
+    def ended(cell: Any, cell_index: int, execute_reply: Any):
         if cell.id not in sections:  # papermill's own, with the parameters
             return
         finished.append(cell.id)
@@ -214,7 +217,7 @@ def _main():
 # ---- beside it
 
 
-def _joined_streams(outputs):
+def _joined_streams(outputs: list):
     "Outputs of a cell, pieces of one stream made one: a key that was printed in two goes is seen"
     joined = []
     for name, group in groupby(outputs, lambda output: output.get("name")):
@@ -227,7 +230,7 @@ def _joined_streams(outputs):
     return joined
 
 
-def _write_error(cells, error):
+def _write_error(cells: list, error: str):
     "Put an error that no cell shows to the last cell that had begun"
     if any(
         output["output_type"] == "error"
@@ -250,7 +253,7 @@ def _write_error(cells, error):
     )
 
 
-def _close(run, meta):
+def _close(run: Run, meta: dict):
     "Redact what a run has written; give it its name where it is finished, else its error to the last cell"
     if not run.partial.is_file():
         return
@@ -282,7 +285,7 @@ def _close(run, meta):
         run.partial.unlink()
 
 
-def _watch(child, job, run, alive):
+def _watch(child: subprocess.Popen, job: dict, run: Run, alive: Path):
     "Give a process its job and wait until it ends, or must; why it must, '' where it ended by itself"
     start = time.monotonic()
     child.stdin.write(json.dumps(job).encode() + b"\n")
@@ -296,7 +299,7 @@ def _watch(child, job, run, alive):
     return ""
 
 
-def _last_words(file):
+def _last_words(file: Path | str):
     "The error in the last line that a process has written, with the line before it where its kernel died"
     lines = Path(file).read_text(errors="replace").splitlines()
     lines = [redact(line[:300]) for line in lines if line.strip()]
@@ -307,7 +310,7 @@ def _last_words(file):
     return lines[-1]
 
 
-def _meta(run, parts):
+def _meta(run: Run, parts: dict):
     "What memnb writes into an executed notebook"
     packages = {
         name: installed(name) for name in ("numpy", "torch", "transformers")

@@ -35,7 +35,7 @@ MOST_RUNS = 1000
 class _Loader(yaml.SafeLoader):
     "YAML as people mean it: no key stands twice, and a number is one of ten digits"
 
-    def construct_mapping(self, node, deep=False):
+    def construct_mapping(self, node: yaml.Node, deep: bool = False):
         seen = set()
         for key, _ in node.value:
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
@@ -45,7 +45,7 @@ class _Loader(yaml.SafeLoader):
             seen.add(key.value if isinstance(key.value, str) else id(key))
         return super().construct_mapping(node, deep)
 
-    def construct_number(self, node):
+    def construct_number(self, node: yaml.Node):
         # YAML 1.1 takes 010 for 8 and 1:30 for 90
         if re.fullmatch(r"[-+]?0[\d_]+|.*:.*", node.value):
             cure = f"{node.value} could mean several numbers: write it in decimal, or in quotes as text"
@@ -63,7 +63,7 @@ for _kind in ("int", "float"):
     )
 
 
-def _values(node, known):
+def _values(node: yaml.Node, known: Any):
     "Values that a node of YAML stands for, its aliases written out; `known` are those of nodes seen before"
     if id(node) not in known:
         known[id(node)] = 0  # what stands in itself is not written out
@@ -113,7 +113,7 @@ _KINDS |= {
 _KINDS["list"] = TypeAdapter(list[JsonValue])
 
 
-def cast(value, kind: str):
+def cast(value: object, kind: str):
     """A parameter as its type, 'int', 'list[float]', ..., with '| None' where none is allowed.
 
     Text becomes what it says; any other value is taken only where it is one, else ValueError.
@@ -139,7 +139,7 @@ def cast(value, kind: str):
         raise ValueError(f"must be {kind}, got {quoted}") from None
 
 
-def _need_plain_defaults(nb, known):
+def _need_plain_defaults(nb: Path, known: Any):
     "ValueError for a parameter whose default no file of YAML or JSON can hold"
     for name, parameter in known.items():
         try:
@@ -151,7 +151,7 @@ def _need_plain_defaults(nb, known):
             ) from None
 
 
-def check(nb, params: dict) -> dict:
+def check(nb: Path, params: dict) -> dict:
     "Parameters as a notebook takes them, by name and type; ValueError names what is wrong"
     nb = find(nb)
     parameters_here = parameters(nb)
@@ -205,7 +205,7 @@ class Run:
     seconds: float = 0
     error: str = ""  # in a line
 
-    def _pairs(self, names):
+    def _pairs(self, names: list):
         pairs = []
         for name in names:
             value = self.parameters[name]
@@ -245,7 +245,7 @@ class Run:
             names |= {name for name in self.grid if not self._is_in_rows(name)}
         return redact(" ".join(self._pairs(sorted(names))))
 
-    def _is_in_rows(self, name):
+    def _is_in_rows(self, name: str):
         "Whether rows hold the value of a parameter of the grid, in a column of its own"
         from ..results import KEYS
 
@@ -281,7 +281,7 @@ def profile_file(name: str) -> Path:
     return path
 
 
-def _read_profile(path):
+def _read_profile(path: Path):
     "(value, node) of each entry of a profile; ValueError for a file that is none"
     try:
         entries, root_node = yaml_and_node(path.read_text(encoding="utf-8"))
@@ -296,7 +296,7 @@ def _read_profile(path):
     return zip(entries, root_node.value, strict=True)
 
 
-def _entry(given, where):
+def _entry(given: dict, where: str):
     "An entry of a profile, checked; ValueError says where it stands"
     try:
         entry = Entry.model_validate(given)
