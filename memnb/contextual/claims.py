@@ -18,6 +18,7 @@ from memnb.contextual.measuring import (
     chosen,
     curves,
     main_cell,
+    natural_rows,
     paired,
     whole_epochs,
 )
@@ -71,7 +72,8 @@ def of_copies(
 
     Args:
         table: losses or starts
-        copies: 'sample', as in a random sample, where the model has such rows; 'given':
+        copies: 'sample', as in a random sample, where the model has such rows; 'sample
+            1024': so, with another number of strings; 'given':
             8, 3 and 1 times; 'given 16': so, with another number of strings; 'given
             2x64': so, with another network; 'published': by the paper's sets, of 64
             strings
@@ -79,8 +81,12 @@ def of_copies(
     """
     setting, *varied = copies.split()
     if setting == "sample":
-        natural = table[table.setting == "natural"]
-        if len(natural):
+        natural = natural_rows(table)
+        if varied:
+            (strings,) = varied
+            sampled = table.setting == "natural"
+            natural = table[sampled & (table["size"] == int(strings))]
+        if len(natural) or varied:
             return Case(natural)
         return Case(of_copies(table, "given", cell).rows, NOT_SAMPLED)
     size, config = cell or main_cell(table) or (None, None)

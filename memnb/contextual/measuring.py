@@ -149,6 +149,7 @@ class Sizes(papers.Sizes):
     repeats: int = 4  # trainings with new strings, data and weights
     natural_size: int = 256  # training strings where copies are natural
     natural_repeats: int = 1  # of those
+    natural_controls: bool = False  # have these languages controls, too?
     epochs: int = 10  # passes over the data
     batch: int = 8  # strings a step
     lr: float = 0.002  # peak learning rate; 0 lets the engine choose (5e-5 for a pretrained model)
@@ -216,6 +217,7 @@ def _cells_of(sizes: Sizes, model: str = "gpt") -> list[dict]:
         sizes=sizes.natural_size,
         configs=configs[0],
         repeats=sizes.natural_repeats,
+        controls=sizes.natural_controls,
     )
     return cells + [
         dict(languages=language, **natural) for language in sizes.natural
@@ -405,11 +407,24 @@ def main_cell(losses: pd.DataFrame) -> tuple | None:
     return cells.groupby(["size", config], sort=False).size().idxmax()
 
 
+def natural_rows(losses: pd.DataFrame) -> pd.DataFrame:
+    "Rows with natural copies, of the size and model with most languages and replicates"
+    natural = losses[losses.setting == "natural"]
+    if not len(natural):
+        return natural
+    trained = natural.drop_duplicates(["size", "config", "language", "repeat"])
+    config = trained.config.astype(str)
+    most = trained.groupby(["size", config], sort=False).size().idxmax()
+    size, config = most
+    return natural[(natural["size"] == size) & (natural.config == config)]
+
+
 def main_rows(losses: pd.DataFrame, setting: str = "") -> pd.DataFrame:
     "Losses that languages are compared by: those of the main cell, and natural frequencies; of one setting, or of all"
     size, config = main_cell(losses) or (None, None)
     in_cell = (losses["size"] == size) & (losses.config == config)
-    chosen_rows = losses[in_cell | (losses.setting == "natural")]
+    natural = losses.index.isin(natural_rows(losses).index)
+    chosen_rows = losses[in_cell & (losses.setting != "natural") | natural]
     if not setting:
         return chosen_rows
     return chosen_rows[chosen_rows.setting == setting]
