@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from .. import stats
+from .grammars import NEWS
 from memnb.contextual.measuring import (
     balanced,
     chosen,
@@ -306,18 +307,20 @@ def _write_alike(write: Rows, starts: pd.DataFrame) -> None:
 
 # %% ../../nbs/contextual/claims.ipynb #8d933793
 def _write_best(write: Rows, starts: pd.DataFrame) -> None:
-    "Is most of what is followed contextually memorized before the language is learned best?"
+    """How many of the strings that are followed are contextually memorized when the language is learned best, a case a
+    language and size: the share of them minus that of strings in neither training set"""
     # where the lowest loss is the last one, the best learning was not reached
-    reached = starts[starts.best_epoch < starts["last"]]
-    before = reached.start_contextual <= reached.best_epoch
-    share = before.groupby(
-        [reached[column] for column in (*OF_GROUP, "repeat")]
-    ).mean()
-    most = share > 0.5
-    write = write.at(item="best")
-    write.share("statistic", int(most.sum()), len(most))
-    for case in most.groupby(OF_GROUP).mean():
-        write.value("case", case)
+    reached = starts[(starts.best_epoch < starts["last"]) & starts.controlled]
+    memorized = reached.start_contextual <= reached.best_epoch
+    by_chance = reached.control_contextual <= reached.best_epoch
+    excess = memorized.astype(float) - by_chance
+    cells = [reached[column] for column in OF_GROUP]
+    by_replicate = excess.groupby([*cells, reached.repeat], sort=False).mean()
+    for cell, shares in by_replicate.groupby(OF_GROUP, sort=False):
+        _, language, size, _ = cell
+        mean, low, high = mean_of(shares, -1, 1)
+        case = write.at(item="best", language=language, size=size)
+        case.value("statistic", mean, low, high, n=len(shares))
 
 
 DILUTED = (
@@ -339,7 +342,11 @@ def _better_learned(starts: pd.DataFrame) -> pd.DataFrame | None:
     return pd.concat([fewest.assign(more=False), most.assign(more=True)])
 
 # %% ../../nbs/contextual/claims.ipynb #4aca27cb
-def _write_learning(write: Rows, starts: pd.DataFrame) -> None:
+def _write_learning(
+    write: Rows,
+    starts: pd.DataFrame,
+    guard: str,
+) -> None:
     "Memorization at the best epoch, weighted by copies, with most training strings minus with fewest, within languages"
     tables = [
         _better_learned(of_language)
@@ -354,7 +361,7 @@ def _write_learning(write: Rows, starts: pd.DataFrame) -> None:
         mean, low, high, n = stats.stratified_ci(
             scores.score, scores.more, scores.language
         )
-        item = write.at(item=f"learning-{measure}", guard=DILUTED)
+        item = write.at(item=f"learning-{measure}", guard=guard)
         item.value("statistic", mean, low, high, n=n)
         for _, of_language in scores.groupby("language"):
             by_size = of_language.groupby("more").score.mean()
@@ -422,6 +429,20 @@ def _write_controls(
         _write_line(write.at(item="controls"), line)
 
 
+def _write_news(
+    write: Rows,
+    starts: pd.DataFrame,
+    margin: float,
+) -> None:
+    "Orders of news items, which come as often as chance will have it, and of items that were in no training set"
+    lines = orders(starts[starts.language == NEWS], margin=margin)
+    for line in lines.itertuples():
+        if line.measure == GAP:
+            _write_line(write.at(item="contradiction-news"), line)
+        if line.measure == "recollection" and line.who == "in neither set":
+            _write_line(write.at(item="controls-news"), line)
+
+
 def _write_given(
     write: Rows,
     tables: Tables,
@@ -440,8 +461,14 @@ def _write_given(
     _write_scores(write, balanced(given), margin, chance)
     _, config = of_model.cell or (None, None)
     every_size = starts[(starts.setting == "given") & (starts.config == config)]
-    _write_best(write, balanced(every_size))
-    _write_learning(write, every_size)
+    _write_best(write, every_size)
+    sampled = starts[starts.setting == "natural"]
+    if sampled["size"].nunique() > 1:
+        # a string is the same share of a larger sample
+        _write_learning(write, sampled[sampled.config == config], guard="")
+    else:
+        _write_learning(write, every_size, DILUTED)
+    _write_news(write, sampled, margin)
     if len(of_model.reversed):
         both = _starts(of_model.reversed, choices.tau, choices.rule)
         _write_apart(write, both, margin)
@@ -500,6 +527,17 @@ def _facts_of_orders(lines: pd.DataFrame, copies: str) -> dict:
     return numbers
 
 
+def _facts_of_best(starts: pd.DataFrame) -> dict:
+    "Per cent of the strings that are contextually memorized where a language is learned best, by language and size"
+    reached = starts[starts.best_epoch < starts["last"]]
+    before = reached.start_contextual <= reached.best_epoch
+    shares = before.groupby([reached.language, reached["size"]]).mean()
+    return {
+        f"best-{language}-{size}": 100 * share
+        for (language, size), share in shares.items()
+    }
+
+
 def facts(measured: pd.DataFrame) -> dict:
     "The numbers that the page's prose names, of all measured rows: name -> number, word, or True or False"
     losses = whole_epochs(curves(chosen(measured)))
@@ -520,6 +558,8 @@ def facts(measured: pd.DataFrame) -> dict:
     mean, *_ = alarms(given)
     named["alarms"] = 100 * mean
     in_l1 = given[given.language == "L1"]
+    every_size = tiny[(tiny.setting == "given") & (tiny.config == "2x32")]
+    named |= _facts_of_best(every_size)
     for name, starts in {"": given, "-L1": in_l1}.items():
         near = near_decisions(starts)
         named[f"near{name}"] = near["kappa"]
