@@ -264,6 +264,24 @@ def test_confirmatory_rows_are_no_part_of_a_board(dice, tmp_path):
     } and fresh.rule.str.len().tolist() == [12]
 
 
+def test_power_says_which_claims_fresh_units_cannot_decide(dice, tmp_path):
+    "The mean is 1.5 above its bound, of ten texts with a half-width of .2; the share .1 off, with .05"
+    from memnb import registered
+
+    results.record("dice", dice, "laptop", 0)
+    units = "confirm: {die: {texts: 10}}\n"
+    file = tmp_path / "data/papers/dice/claims.yaml"
+    file.write_text(units + file.read_text())
+    # half of the distance is .05, just the half-width of the share: an even chance
+    none = pd.DataFrame()
+    assert registered.powers("dice", none) == {
+        "fair": "power 0.50 for half the effect",
+        "lucky": "no fresh rows",
+    }
+    file.write_text(file.read_text().replace("texts: 10", "texts: 1000"))
+    assert registered.powers("dice", none)["fair"] == ""
+
+
 @pytest.mark.parametrize(
     "word",
     ["tabular", "icl", "iclinf", "contextual", "capacity", "compare"],

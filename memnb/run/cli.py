@@ -242,12 +242,12 @@ def _register(papers: list[str], /):
         papers: words of papers, whose rules go to data/papers/WORD/registered.csv
     """
     from ..papers import find
-    from ..registered import register
+    from ..registered import powers, register
 
     for word in papers:
         find(word)
     for word in papers:
-        print(relative_path(register(word)))
+        print(relative_path(register(word, power=powers(word))))
 
 
 def _facts(*, write: bool = False):
