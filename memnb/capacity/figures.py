@@ -86,7 +86,8 @@ def _replicates(t):
 @plots.drawn("synthetic", "text", panels=2)
 def fig2(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Bits memorized by the size of the data"
-    (a, b), text = axs, bits.trainings(measured, "text")
+    a, b = axs
+    text = bits.trainings(measured, "text")
     syn = (
         bits.trainings(measured, "synthetic")
         .groupby("config")
@@ -141,11 +142,9 @@ def fig2(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("synthetic", "precision", "steps", "ladder", panels=2)
 def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Capacity by the number of parameters, and convergence"
-    (a, b), caps, curve = (
-        axs,
-        bits.capacities(measured),
-        results.select(measured, part="curve"),
-    )
+    a, b = axs
+    caps = bits.capacities(measured)
+    curve = results.select(measured, part="curve")
     caps = caps[
         (caps.vocab == caps.vocab.max()) & (caps.length == caps.length.max())
     ]
@@ -304,7 +303,8 @@ def fig_x_precision(
     axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame
 ):
     "Bits held with fewer bits of a weight"
-    (a, b), hues = axs, _hues(measured)
+    a, b = axs
+    hues = _hues(measured)
     cost = bits.precision_costs(measured)
     kept = bits.kept_shares(measured)
     names = {"bf16": "rounded\nin use", "bf16-stored": "stored"}
@@ -401,7 +401,8 @@ def fig13(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("beyond", panels=2)
 def fig15(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Membership of random tokens"
-    (a, b), x = axs, np.geomspace(0.02, 60, 200)
+    a, b = axs
+    x = np.geomspace(0.02, 60, 200)
     every = bits.trainings(measured, "beyond", "synthetic", "length", "vocab")
     every = every.assign(nats=every.bits * LN2 / every.n)
     t = every[every.part == "beyond"].assign(law=lambda d: f1_of_bits(d.nats))
@@ -450,11 +451,11 @@ def fig15(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("text", panels=2)
 def fig4(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Bits memorized of a text, and loss, by the size of the data"
-    (a, b), text = (
-        axs,
-        bits.over_capacity(bits.trainings(measured, "text"), measured),
-    )
-    hues, text = _hues(text), text.assign(each=text.unintended / text.n)
+    a, b = axs
+    trained = bits.trainings(measured, "text")
+    text = bits.over_capacity(trained, measured)
+    hues = _hues(text)
+    text = text.assign(each=text.unintended / text.n)
     part = text[text.n < text.n.max()]
     _models(a, part, "each", hues)
     a.set(
@@ -523,7 +524,8 @@ def fig_x_total(ax, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("text", panels=2)
 def fig11(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Membership on text, and against extraction"
-    (a, b), text = axs, bits.trainings(measured, "text")
+    a, b = axs
+    text = bits.trainings(measured, "text")
     hues = _hues(text)
     k = shown_prefixes(text)[-1]
     _models(a, text, "f1", hues)
@@ -562,7 +564,8 @@ def fig11(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("text", panels=2)
 def fig18(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Extraction, and the law of membership"
-    (a, b), text = axs, bits.trainings(measured, "text")
+    a, b = axs
+    text = bits.trainings(measured, "text")
     hues = _hues(text)
     g = bits.of_largest(text)
     s = text.length.iloc[0]
