@@ -86,7 +86,10 @@ def _toy() -> tuple:
             super().__init__()
             self.scores = torch.nn.Parameter(torch.zeros(len(_COUNTS)))
 
-        def forward(self, tokens):
+        def forward(
+            self,
+            tokens: "torch.Tensor",  # sequences x places
+        ):
             return self.scores.expand(*tokens.shape, -1)
 
     kinds = np.arange(len(_COUNTS))
