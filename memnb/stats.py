@@ -149,7 +149,8 @@ def difference_ci(
     low, high = confint_proportions_2indep(
         hits_b, n_b, hits_a, n_a, method="agresti-caffo", alpha=1 - level
     )
-    return float(low), float(high)
+    # shares differ by 1 at most: of 0 and 7 of 7 the formula says 1.07
+    return max(-1.0, float(low)), min(1.0, float(high))
 
 
 @lru_cache(10**5)

@@ -28,10 +28,10 @@ from memnb.tabular.knowledge import (
 )
 from .planted import KNOWN, pooled_eyes, whole
 from memnb.tabular.rules import (
+    CUTS_A_BLOCK,
     IS_A_NAME,
     NAMES_MISSED,
     OF_MEMORY,
-    POWER,
     UNREAD,
     is_proved,
     printed_signs,
@@ -645,12 +645,15 @@ def write_printed(made: results.Rows, reported: pd.DataFrame) -> None:
     consistent.value("statistic", agrees.sum(), n=len(agrees))
 
 # %% ../../nbs/tabular/claims.ipynb #80d4a3aa
-def write_detection(made: results.Rows, rows: pd.DataFrame) -> None:
+def write_detection(
+    made: results.Rows, rows: pd.DataFrame, unit: str = "block"
+) -> None:
     """Write how many of the rows that were repeated most often each test detects; of a header its blocks are the units
 
     Args:
         made: rows of claims, to which it adds
         rows: measured rows of one model, as `judged` chooses them
+        unit: of the header test: 'block' of rows, or single 'cut'
     """
     counts = recall(rows, "eyes")
     if not len(counts):
@@ -659,14 +662,18 @@ def write_detection(made: results.Rows, rows: pd.DataFrame) -> None:
     for row in most.itertuples():
         hits = int(row.k)
         asked = int(row.n)
+        share = hits / asked
         low, high = binom_ci(hits, asked)
-        guard = ""
-        if row.test == "header":
+        what = "rows"
+        if row.test == "header" and unit == "block":
+            # a block is missed where all four cuts are; how often is known no better than from the blocks
+            share = 1 - (1 - share) ** 4
             low = sure_recall(row.test, hits, asked)
             high = 1.0
-            guard = "four blocks are too few" if low < POWER else ""
-        cell = made.at(item="eyes", unit="rows", other=row.test, n=asked)
-        cell.value("statistic", hits / asked, low, high, guard=guard)
+            asked = max(1, asked // CUTS_A_BLOCK)
+            what = "blocks"
+        cell = made.at(item="eyes", unit=what, other=row.test, n=asked)
+        cell.value("statistic", share, low, high)
 
 # %% ../../nbs/tabular/claims.ipynb #03009fba
 def write_exposure(
@@ -725,7 +732,12 @@ def write_known_samples(made: results.Rows, rows: pd.DataFrame) -> None:
 
 # %% ../../nbs/tabular/claims.ipynb #cbeabd98
 def write_model(
-    made: results.Rows, rows: pd.DataFrame, dose: int, table: str, clip: bool
+    made: results.Rows,
+    rows: pd.DataFrame,
+    dose: int,
+    table: str,
+    clip: bool,
+    unit: str,
 ) -> None:
     """Write the rows of all claims about one model
 
@@ -735,6 +747,7 @@ def write_model(
         dose: repetitions of the rows whose accuracy is compared
         table: as of `write_exposure`
         clip: as of `write_correlations`
+        unit: as of `write_detection`
     """
     is_sample = rows.quantity == "valid"
     # thousands of samples are texts: what was counted of them is little beside
@@ -742,7 +755,7 @@ def write_model(
     write_temperatures(made, rows[is_sample])
     if rows["part"].isin(KNOWN).all():
         # beside the rows of another model `eyes` are those of models fine-tuned with known repetitions
-        write_detection(made, counted)
+        write_detection(made, counted, unit)
         write_exposure(made, counted, dose, table)
         write_known_samples(made, counted)
         return
@@ -759,6 +772,7 @@ def statistics(
     dose: int = 64,
     table: str = "all",
     clip: bool = False,
+    unit: str = "block",
 ) -> results.Rows:
     """What the claims need: rows, `item` a claim, `other` the case, `model` where it is about one
 
@@ -769,6 +783,7 @@ def statistics(
         table: tables of this comparison, together; or the name of one
         clip: samples whose correlations are taken: as given, or moved into the data's
             range
+        unit: of the header test on rows with known repetitions: 'block' or 'cut'
     """
     made = results.Rows()
     counted = rows
@@ -780,7 +795,7 @@ def statistics(
         return made
     for model, asked in rows.groupby("model", sort=True):
         asked = asked.reset_index(drop=True)
-        write_model(made.at(model=model), asked, dose, table, clip)
+        write_model(made.at(model=model), asked, dose, table, clip, unit)
     return made
 
 # %% ../../nbs/tabular/claims.ipynb #ab833346
@@ -843,6 +858,10 @@ def _recall_facts(rows: pd.DataFrame, measured: pd.DataFrame) -> dict:
         if name != "rows":
             where = where | dict(test="row_completion")
         numbers[name] = hits_of(table, **where)
+    for name, test in dict(
+        four_cells="feature_completion", four_cuts="header"
+    ).items():
+        numbers[name] = hits_of(form, times=4, test=test)
     return numbers
 
 # %% ../../nbs/tabular/claims.ipynb #3d7f00fd
@@ -925,7 +944,8 @@ def facts(measured: pd.DataFrame) -> dict:
     numbers = {}
     numbers["rows_verbatim"], numbers["rows"] = recalled["rows"]
     numbers["none"] = numbers["rows_verbatim"] == 0
-    for name in ("known", "control", "form", "four"):
+    names_of_two = "known", "control", "form", "four", "four_cells", "four_cuts"
+    for name in names_of_two:
         numbers[f"{name}_verbatim"], numbers[f"{name}_rows"] = recalled[name]
     control = recalled["form_control"]
     numbers["form_control"], numbers["form_controls"] = control

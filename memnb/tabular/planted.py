@@ -243,6 +243,36 @@ def _label_contexts(t, hidden, size: int, n: int, seed: int = 0) -> list:
     return [rng.sample(rows, len(rows)) for rows in drawn]
 
 # %% ../../nbs/tabular/planted.ipynb #9391e401
+def _contexts_of(
+    table: data.Table,
+    items: pd.DataFrame,
+    size: int,
+    n: int,
+    seed: int,
+    by_row: bool,
+) -> list[list[list[str]]]:
+    """The n contexts of each item: the same for all, or drawn for each; empty where a label has too few rows
+
+    Args:
+        table: whose rows stand in a context, those of no item
+        items: rows that are asked for
+        size: rows of a context
+        n: contexts of an item
+        seed: of the draw
+        by_row: does each item have its own?
+    """
+    hidden = set(items.text)
+    if not by_row:
+        shared = _label_contexts(table, hidden, size, n, seed)
+        return [shared] * len(items) if shared else []
+    drawn = []
+    for item in items["item"]:
+        own = _label_contexts(table, hidden, size, n, f"{seed} {item}")
+        if own:
+            drawn.append(own)
+    return drawn
+
+
 @needs("generate")
 def labels_by_dose(
     model: LM | str,
@@ -251,47 +281,62 @@ def labels_by_dose(
     contexts: int = 4,
     n: int = None,
     seed: int = 0,
+    by_row: bool = False,
 ) -> pd.DataFrame:
-    """Labels of rows shown a known number of times, where the label is the last cell of the line: DataFrame, one row a question: dataset, item, times, truth, said, ok, refused
+    """Labels of rows with known repetitions, where the label is the last cell of the line
 
     Args:
         model: lm.LM or its name
-        name: planted model whose rows are asked for
+        name: of the fine-tuned model whose rows are asked for
         context: rows shown before a question
         contexts: that each row is asked behind
         n: rows of each number of repetitions; default: all
         seed: of every random choice
+        by_row: contexts drawn anew for each row, so that an interval over rows holds for other contexts, too
+
+    Returns:
+        DataFrame, one row a question: dataset, item, times, truth, said, ok, refused
+
+    Raises ValueError for a model without a table that can be asked for.
     """
-    m = lm.load(model, mode="completion")
-    rows = plant.truth(name)
+    asked = lm.load(model, mode="completion")
+    items = plant.truth(name)
+    repeated = items.text[items.times > 0]
+    items = items[(items.times > 0) | ~items.text.isin(repeated)]
     parts = []
-    rows = rows[(rows.times > 0) | ~rows.text.isin(rows.text[rows.times > 0])]
-    for source, g in rows.groupby("source", sort=False):
-        t = data.load(source)
-        hidden = set(rows.text)
-        last = t.target == t.names[-1]
-        shown = (
-            _label_contexts(t, hidden, context, contexts, seed) if last else []
-        )
-        if not shown:
+    for source, rows in items.groupby("source", sort=False):
+        table = data.load(source)
+        if table.target != table.names[-1]:
             continue
+        before = _contexts_of(table, rows, context, contexts, seed, by_row)
+        if not before:
+            continue
+        rows = rows.assign(before=before)
         if n:
-            g = g.groupby("times", sort=False).head(n)
-        heads, truth = zip(*(x.rsplit(",", 1) for x in [*g.text] * len(shown)))
-        before = [c for c in shown for _ in range(len(g))]
-        ps = ["\n".join([t.header, *c, h]) + "," for c, h in zip(before, heads)]
-        answers = m.generate(
-            ps, max_tokens=budget(*t.df[t.target].unique()), stop=["\n"]
+            rows = rows.groupby("times", sort=False).head(n)
+        prompts = []
+        truth = []
+        for number in range(contexts):
+            for shown, text in zip(rows.before, rows.text):
+                head, label = text.rsplit(",", 1)
+                lines = [table.header, *shown[number], head]
+                prompts.append("\n".join(lines) + ",")
+                truth.append(label.strip())
+        longest = budget(*table.df[table.target].unique())
+        answers = asked.generate(prompts, max_tokens=longest, stop=["\n"])
+        given = [answer.strip() for answer in answers]
+        is_right = [a == b for a, b in zip(truth, given)]
+        about = dict(
+            item=[*rows["item"]] * contexts,
+            times=[*rows.times] * contexts,
         )
-        given = [s.strip() for s in answers]
-        ok = [a == b for a, b in zip(truth, given)]
-        about = {c: [*g[c]] * len(shown) for c in ("item", "times")}
-        parts.append(
-            per_query("exposure", t, truth, given, ok, answers, **about)
+        queries = per_query(
+            "exposure", table, truth, given, is_right, answers, **about
         )
+        parts.append(queries)
     if not parts:
-        why = "has no table whose last column is a label, with rows of each label that were never shown"
-        raise ValueError(f"planted:{name} {why}: use another planted model")
+        lacks = "has no table whose last column is a label, with rows of each label that were never shown"
+        raise ValueError(f"planted:{name} {lacks}: use another planted model")
     return pd.concat(parts, ignore_index=True)
 
 # %% ../../nbs/tabular/planted.ipynb #7d656506
