@@ -66,7 +66,9 @@ class Choices(NamedTuple):
         bits.PAST_KINK
     )  # steps from which the law of long trainings holds
     alike: str = "passes"  # what trainings on few and on many sequences share: 'passes', 'steps', 'end'
-    reference: str = "unintended"  # of the same size; 'disjoint': on other texts; 'oracle': SmolLM2
+    reference: str = (
+        "unintended"  # of the same size; 'disjoint': on other texts; 'oracle'
+    )
     common: str = "oracle"  # reference that two models are compared by; 'unintended': each its own
     precision: str = "bf16-stored"  # how weights have 16 bits
     attacked: str = (
