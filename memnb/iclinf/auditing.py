@@ -16,7 +16,7 @@ import pandas as pd
 from .. import lm, stats
 from ..core import say
 from .accounting import AUDITS, solve
-from .attack import attack
+from .attack import attack, gaussian_attack, gaussian_epsilon
 from memnb.iclinf.method import (
     DELTA,
     STEPS,
@@ -301,19 +301,47 @@ class Games:
         self.loss = {
             k: np.zeros((2, n)) for k in prompt
         }  # realised: with all, without the one
+        # expected loss of a game: with all, without the one
+        self.expected = {k: np.zeros(2) for k in prompt}
 
     def __call__(self, norm, z, parts, logp, k_1):
         "Draw one token of each answer, with all prompts and without the one, and add up its loss"
         i = self.prompt[norm]
         x = _shift(z[i], *parts)
+        ratio = x + k_1[i]
+        for side, log_probs in enumerate((logp, logp - ratio)):
+            expected = float((log_probs.exp() * ratio).sum())
+            self.expected[norm][side] += self.repeats * expected
         for side in (0, 1):
             y = _drawn(logp - side * x, self.rng.random(self.n * self.repeats))
-            self.loss[norm][side] += (
-                (x[y] + k_1[i]).numpy().reshape(self.n, -1).sum(1)
-            )
+            losses = ratio[y].numpy().reshape(self.n, -1)
+            self.loss[norm][side] += losses.sum(1)
+
+    def mu(self, norm: str) -> float:
+        """The true mu of the games, as many small steps have it: losses are normal, with means of mu^2/2 and -mu^2/2
+
+        Args:
+            norm: reading of leaving one out
+        """
+        with_all, without = self.expected[norm]
+        return float(np.sqrt(max(0.0, with_all - without)))
 
 # %% ../../nbs/iclinf/auditing.ipynb #cba431c3
 DELTAS = 1e-3, 1e-5, 1e-8
+# among these orders, and those of the bound, the data choose their own
+TRIED = 2, 3, 4, 5, 7, 10, 14, 18, 24, 32, 50, 70, 100
+
+
+def _chosen(sums: dict, delta: float) -> float:
+    """The order at which the audit reads least
+
+    Args:
+        sums: order -> divergence of each text
+        delta: probability that the promise may fail
+    """
+    orders = np.array([*sums])
+    spent = np.array([divergences.mean() for divergences in sums.values()])
+    return float(orders[(spent + conversion(orders, delta)).argmin()])
 
 
 def accounts(sums: dict, c: float, s: int, tau: float) -> Rows:
@@ -337,6 +365,13 @@ def accounts(sums: dict, c: float, s: int, tau: float) -> Rows:
         texts = writer.at(n=len(sums[alpha]), unit="texts")
         texts.value("empirical", *empirical)
         texts.value("ratio", *empirical / promised.eps)
+        chosen = _chosen(sums, delta)
+        own = np.maximum(0, stats.mean_ci(sums[chosen]))
+        texts.value("chosen", *2 * (own + conversion(chosen, delta)))
+        writer.value("chosen_alpha", chosen)
+        if spent[0] > 0:
+            # 1 where the divergence is proportional to the order
+            writer.value("proportion", own[0] / chosen / (spent[0] / alpha))
         bound = STEPS * token_rdp(alpha, c, s, tau)
         texts.value("used", *spent / bound)
         writer.value("theory", promised.eps)
@@ -370,7 +405,7 @@ def leaks(
         Games or None)
     """
     best = {theory(c, ensemble.size, tau, delta=d).alpha for d in DELTAS}
-    orders = sorted({2.0, *best})
+    orders = sorted({*map(float, TRIED), *best})
     texts = []
     played = None
     for i in range(sequences):
@@ -477,3 +512,9 @@ def _write_leaks(
         games = at.at(delta=DELTA, n=shown.n, unit="games")
         games.value("attack", shown.eps)
         games.value("attack_most", shown.most)
+        account = gaussian_attack(*played.loss[norm])
+        games.value("mu", account.mu, account.low, account.high)
+        games.value("gaussian", gaussian_epsilon(account.low, DELTA))
+        truth = at.at(delta=DELTA)
+        truth.value("mu_true", played.mu(norm))
+        truth.value("truth", gaussian_epsilon(played.mu(norm), DELTA))

@@ -216,6 +216,7 @@ def losses(
     table,
     vocab: str = "label",
     calibration: str = "",
+    signed: bool = False,
 ) -> pd.DataFrame:
     """Loss of each exemplar of each query, before the maximum
 
@@ -224,6 +225,7 @@ def losses(
         vocab: 'label': over the labels alone; 'full': over the vocabulary
         calibration: '': none; 'shared': W of the prompt with all exemplars; 'own': of
             each prompt
+        signed: Eq. 3, which has no absolute value, instead of Eq. 4
 
     Returns:
         DataFrame: query, position, loss
@@ -233,10 +235,11 @@ def losses(
         if vocab == "full":
             first = scores.label == scores.label.iloc[0]
             left_out = scores[(scores.position > 0) & first]
-            loss = left_out[["up", "down"]].max(axis=1)
+            sides = ["up"] if signed else ["up", "down"]
+            loss = left_out[sides].max(axis=1)
         else:
             log_probs = _label_logp(scores, calibration)
-            loss = privacy_loss(log_probs[0], log_probs[1:])
+            loss = privacy_loss(log_probs[0], log_probs[1:], signed)
         for position, value in enumerate(loss, 1):
             rows.append((query, position, float(value)))
     return pd.DataFrame(rows, columns=["query", "position", "loss"])
@@ -310,6 +313,7 @@ READINGS = {
     "full": dict(vocab="full"),
     "calibrated": dict(calibration="own"),
     "calibrated, shared": dict(calibration="shared"),
+    "signed": dict(signed=True),
 }
 
 

@@ -53,6 +53,9 @@ class Sizes(papers.Sizes):
     tokens: int = 4  # audit: tokens of a text, T (40 in the paper)
     games: int = 20  # audit: games of the attack at each target (0: none)
     attack_n: int = 20000  # outputs of each side of a control
+    attack_pairs: int = (
+        2  # pairs of prompts that leak on purpose, and of ordinary ones
+    )
     stops: list = [
         8,
         32,
@@ -102,7 +105,8 @@ def measure_parts(
         rows.add(audit(m, "Table 5", s.targets_c, *amount))
         rows.add(audit(m, "Table 6", s.targets_s, *amount))
     if "attack" in s.parts:
-        rows.add(attack_controls(m, s.attack_n, source=s.source, seed=seed))
+        controls = dict(source=s.source, seed=seed, pairs=s.attack_pairs)
+        rows.add(attack_controls(m, s.attack_n, **controls))
     if "ladder" in s.parts:
         _write_ladder(rows, m, s, seed)
     for other in map(lm.load, s.models):

@@ -42,6 +42,7 @@ def normalised(logp):
 def privacy_loss(
     p,  # log-probabilities of the answers with all exemplars
     q,  # the same with each exemplar left out, one row an exemplar
+    signed: bool = False,  # as Eq. 3 is printed, without the absolute value
 ):  # loss of each exemplar, in nats
     "Largest change of a log-probability over the answers"
     p, q = np.asarray(p, float), np.atleast_2d(np.asarray(q, float))
@@ -49,7 +50,7 @@ def privacy_loss(
         change = np.where(
             p == q, 0.0, p - q
         )  # impossible both times is no change
-    return np.abs(change).max(axis=1)
+    return (change if signed else np.abs(change)).max(axis=1)
 
 # %% ../../nbs/12_iclinf.ipynb #d271e954
 def clipped(
