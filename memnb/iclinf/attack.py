@@ -326,8 +326,8 @@ def write_attack(
     at.value("truth", exact_epsilon(logp, logq, DELTA))
 
 # %% ../../nbs/iclinf/attack.ipynb #c076064b
-CONTROLS = "leaking", "ordinary", "identical"
-# tokens of a text that have been written: of what the second prompt says
+CONTROLS = "leaking", "copied", "ordinary", "identical"
+# tokens that have been written, of what the second prompt says, where a text has begun
 BEGUN = 2
 
 
@@ -345,13 +345,15 @@ class PromptPair(NamedTuple):
     number: int
     first: str
     second: str
-    text: str  # that the second prompt says
+    begun: (
+        str  # text that the second prompt says, of which some is written; or ''
+    )
 
 
 def prompt_pairs(
     source: str = "acq", pairs: int = 20, seed: int = 0
 ) -> list[PromptPair]:
-    """Leaking and ordinary pairs with the same first prompts, and one identical pair
+    """Leaking, copied and ordinary pairs with the same first prompts, and one identical pair
 
     Args:
         source: of the examples, see `audit_prompts`
@@ -365,11 +367,11 @@ def prompt_pairs(
         first, ordinary = prompts[2 * number : 2 * number + 2]
         names = " ".join(_name(rng) for _ in range(8))
         leaking = re.sub("Text: .*", f"Text: {names}", ordinary)
-        for kind, second in dict(leaking=leaking, ordinary=ordinary).items():
+        for kind, second in dict(leaking=leaking, copied=ordinary).items():
             says = re.search("Text: (.*)", second)[1]
             made.append(PromptPair(kind, number, first, second, says))
-    says = re.search("Text: (.*)", prompts[0])[1]
-    return [*made, PromptPair("identical", 0, prompts[0], prompts[0], says)]
+        made.append(PromptPair("ordinary", number, first, ordinary, ""))
+    return [*made, PromptPair("identical", 0, prompts[0], prompts[0], "")]
 
 
 def _begun(model: lm.LM, pair: PromptPair) -> list[list[int]]:
@@ -379,10 +381,9 @@ def _begun(model: lm.LM, pair: PromptPair) -> list[list[int]]:
         model: a local model
         pair: of prompts
     """
-    if isinstance(model, lm.Dry):
-        written = [0] * BEGUN
-    else:
-        says = model.tok(f" {pair.text}", add_special_tokens=False)
+    written = [0] * BEGUN * bool(pair.begun)
+    if pair.begun and not isinstance(model, lm.Dry):
+        says = model.tok(f" {pair.begun}", add_special_tokens=False)
         written = says.input_ids[:BEGUN]
     both = pair.first, pair.second
     return [[*model.encode(prompt), *written] for prompt in both]

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from .. import lm, stats, store
 from ..core import say
 from .method import case, normalised, privacy_loss
-from .prompts import draw, label_tokens, pool
+from .prompts import Pool, draw, label_tokens, pool
 from ..lm import needs
 from ..prefix import own_tokens
 from ..results import Rows
@@ -147,8 +147,65 @@ def _scores_kept(log_probs: np.ndarray, tokens: list[int]) -> dict:
         down=(-change).max(1).tolist(),
     )
 
+# %% ../../nbs/iclinf/influence.ipynb #5e12ed01
+def leave_one_out_served(
+    model: lm.LM, cases: list[list[str]], labels: list[str]
+) -> list[dict]:
+    """Log-probabilities of whole labels with all exemplars and with each one left out, of a model behind a server
+
+    Args:
+        model: that gives log-probabilities of a given text
+        cases: from `case`, in completion mode, all of as many prompts
+        labels: names
+
+    Returns:
+        a dict a case: label, blank (prompts x labels), up, down (NaN for each exemplar), in nats
+    """
+    heads = []
+    tails = []
+    for prompts in cases:
+        for prompt in prompts:
+            for label in labels:
+                heads.append(prompt)
+                tails.append(f" {label}")
+    # cut together, as servers do: a label may be several tokens
+    by_token = model.logprobs(heads, tails, joint=True)
+    log_probs = np.array([sum(tokens) for tokens in by_token])
+    by_case = log_probs.reshape(len(cases), -1, len(labels))
+    # the full prompt, one less each exemplar; and the same with a blank query
+    half = by_case.shape[1] // 2
+    unknown = [np.nan] * (half - 1)
+    kept = []
+    for scores in by_case:
+        shown = dict(label=scores[:half].tolist(), blank=scores[half:].tolist())
+        kept.append(shown | dict(up=unknown, down=unknown))
+    return kept
+
+
+def _every_kept(
+    model: lm.LM, p: Pool, cases: list[list], mode: str
+) -> list[dict]:
+    """Scores of the labels of all cases, by the scores of the next token, or else by log-probabilities of labels
+
+    Raises `lm.Unsupported` for a model that gives neither.
+
+    Args:
+        model: that is asked
+        p: data set of the cases
+        cases: from `case`
+        mode: in which they are written
+    """
+    if model.gives("next_logits"):
+        return leave_one_out(model, cases, *label_tokens(model, p.labels, mode))
+    if mode == "chat" or not model.gives("logprobs"):
+        model.require("logprobs")
+        raise lm.Unsupported(
+            f"{model.name}: a server scores no label behind a chat; ask with mode='completion'"
+        )
+    return leave_one_out_served(model, cases, p.labels)
+
 # %% ../../nbs/iclinf/influence.ipynb #36e8224a
-@needs("next_logits")
+@needs("logprobs")
 def scores(
     model,
     dataset,
@@ -161,7 +218,7 @@ def scores(
     """Log-probabilities of every label, with each exemplar left out
 
     Args:
-        model: lm.LM of a local model, or its name
+        model: lm.LM or its name; of a server only labels are scored, in completion mode
         dataset: see `pool`
         n: queries
         shots: exemplars
@@ -178,9 +235,8 @@ def scores(
     for number, text in enumerate(p.queries.text):
         exemplars = draw(p, number, shots, seed)
         cases.append(case(p, text, exemplars, mode))
-    tokens = label_tokens(m, p.labels, mode)
     rows = []
-    for number, kept in enumerate(leave_one_out(m, cases, *tokens)):
+    for number, kept in enumerate(_every_kept(m, p, cases, mode)):
         truth = p.queries.label[number]
         # position 0 is the full prompt, which has lost nothing
         ups = [0.0, *kept["up"]]
@@ -326,7 +382,11 @@ def readings(table: pd.DataFrame, seed: int = 0) -> Rows:
     """
     rows = Rows(unit="queries")
     worst = {}
+    left_out = table[table.position > 0]
     for name, reading in READINGS.items():
+        if name == "full" and left_out.up.isna().all():
+            # a server does not say what other tokens do
+            continue
         worst[name] = worst_losses(table, **reading).to_numpy()
         cell = rows.at(setting=name)
         cell.value("loss", **mean_loss(worst[name], seed))
@@ -379,7 +439,7 @@ def _minus(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(a == b, 0.0, a - b)
 
 # %% ../../nbs/iclinf/influence.ipynb #95362370
-@needs("next_logits")
+@needs("logprobs")
 def measure(
     model,
     dataset,
@@ -392,7 +452,7 @@ def measure(
     """ICLInf of a model on a data set
 
     Args:
-        model: lm.LM of a local model, or its name
+        model: lm.LM or its name, see `scores`
         dataset: name, 'news', csv file, DataFrame with text and label, or Pool
         n: queries
         shots: exemplars
@@ -443,7 +503,7 @@ def _write_known(at: Rows, table: pd.DataFrame, single: pd.DataFrame) -> None:
     at.value("known", r, *ends, setting="label", n=n)
 
 # %% ../../nbs/iclinf/influence.ipynb #d800fa3d
-@needs("next_logits")
+@needs("logprobs")
 def by_shots(
     model,
     dataset,

@@ -54,7 +54,7 @@ class Sizes(papers.Sizes):
     games: int = 20  # audit: games of the attack at each target (0: none)
     attack_n: int = 20000  # outputs of each side of a control
     attack_pairs: int = (
-        2  # pairs of prompts that leak on purpose, and of ordinary ones
+        2  # pairs of prompts of each kind: leaking on purpose, copied, ordinary
     )
     stops: list = [
         8,
@@ -86,7 +86,8 @@ def measure_parts(
         raise ValueError(
             f"no part {unknown[0]!r}: there are {', '.join(PARTS)}"
         )
-    m.require("next_logits")
+    if {"audit", "attack", "ladder"} & {*s.parts}:
+        m.require("next_logits")
     if {"shots", "influence", "ladder"} & {*s.parts}:
         for dataset in s.datasets:  # fails where a data set is too small
             queries = max(s.n, s.shots_n)
@@ -119,7 +120,8 @@ def measure_parts(
 def _write_influence(rows: Rows, model: lm.LM, s: Sizes, seed: int) -> None:
     "Write the size of a model, and ICLInf on all data sets"
     size = rows.at(part="model", model=model.name)
-    size.value("parameters", model.n_params)
+    if model.n_params:
+        size.value("parameters", model.n_params)
     for dataset in s.datasets:
         rows.add(
             measure(
