@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm as normal
 
 from .. import stats
 from ..claims import NOT_ASKED, estimate_text, units_text
 from ..claims import board as claims_board
 from .accounting import corrected, solved
+from .attack import gaussian_epsilon, gaussian_mu
 from .figures import by_size, fig1, fig3, fig6, tuned_pairs
 from .ladder import rung_number, training_number
 from .measuring import RUN_BY, right_and_guess
@@ -322,60 +324,163 @@ def _write_sizes(write: Rows, rows: pd.DataFrame) -> None:
         _write_line(cell, smallest)
 
 # %% ../../nbs/iclinf/claims.ipynb #1ab44805
-def _write_audit(write: Rows, rows: pd.DataFrame, norm: str) -> None:
-    """The share of its bound that the data use
+def _shares(line: Line, whole: float) -> Line:
+    """An estimate as a share
+
+    Args:
+        line: the estimate
+        whole: what it is a share of
+    """
+    ends = np.array([line.value, line.low, line.high]) / whole
+    return Line(*map(float, ends), line.n)
+
+
+def _write_audit(
+    write: Rows, rows: pd.DataFrame, norm: str, order: str
+) -> None:
+    """What the audit of our own prompts reads, which share of its bound the data use, and what games show
+
+    Args:
+        write: rows of claims, to which it adds
+        rows: measured rows of the first training
+        norm: mean over the other prompts: 's-1' or 's'
+        order: of the accountant: that of the bound, 'held', or 'chosen' for the
+            data
+    """
+    audited = select(
+        rows,
+        part="audit",
+        where="Table 4",
+        setting=norm,
+        item="",
+        delta=DELTA,
+    )
+    audited = audited[audited.target <= TIGHT_UP_TO]
+    reading = dict(held="empirical", chosen="chosen")[order]
+    for (model, target), cell in audited.groupby(["model", "target"]):
+        numbers = cell.set_index("quantity")
+        promise = numbers.value["theory"]
+        writer = write.at(model=model, other=f"target {target:g}")
+        texts = writer.at(unit="texts")
+        _write_line(texts.at(item="tight"), line_of(numbers.loc["used"]))
+        if reading in numbers.index:
+            read = line_of(numbers.loc[reading])
+            _write_line(texts.at(item="read"), _shares(read, promise))
+        if "mu" in numbers.index:
+            shown = _shares(_epsilon_of(numbers.loc["mu"]), promise)
+            games = writer.at(item="tight-games", unit="games")
+            _write_line(games, shown)
+
+
+def _epsilon_of(row) -> Line:
+    """Epsilon that games show in the Gaussian account, by the interval of mu
+
+    Args:
+        row: of mu, with value, low, high and n
+    """
+    line = line_of(row)
+    ends = [
+        gaussian_epsilon(mu, DELTA) for mu in (line.value, line.low, line.high)
+    ]
+    return Line(*ends, line.n)
+
+
+# the share of a known epsilon that an attack has to show
+MOST = 0.8
+
+
+def _shows_most(mu: float, n: float) -> bool:
+    """Whether so many games are enough to show `MOST` of epsilon, also where they come out a standard interval too low
+
+    Args:
+        mu: true one, of the games
+        n: games of each side that count
+    """
+    hits = n * normal.cdf(mu / 2)
+    _, low, _ = gaussian_mu(hits, n - hits, n)
+    unlucky = 2 * low - mu
+    least = MOST * gaussian_epsilon(mu, DELTA)
+    return bool(gaussian_epsilon(unlucky, DELTA) >= least)
+
+# %% ../../nbs/iclinf/claims.ipynb #4f56769f
+def _write_attack(write: Rows, rows: pd.DataFrame) -> None:
+    """What an attack shows of an epsilon that is known: mechanisms, and pairs of prompts
+
+    Args:
+        write: rows of claims, to which it adds
+        rows: measured rows of the first training
+    """
+    attacks = select(rows, part="attack", quantity=["attack", "truth"])
+    if not len(attacks):
+        return
+    pairs = attacks.assign(other=attacks.other.fillna(""))
+    by_pair = pairs.pivot_table(
+        index=["model", "item", "other"],
+        columns="quantity",
+        values="value",
+        sort=False,
+    )
+    writer = write.at(unit="outputs")
+    outputs = attacks.n.max()
+    for (_, name, pair), numbers in by_pair[by_pair.truth > 0].iterrows():
+        case = f"{name}, {pair}".removesuffix(", ")
+        cell = writer.at(model="known", item="truth", other=case)
+        cell.value("statistic", numbers.attack / numbers.truth, n=outputs)
+    for model, kinds in by_pair.groupby("model", sort=False):
+        by_kind = kinds.droplevel("model")
+        if {"leaking", "ordinary"} <= {*by_kind.index.get_level_values("item")}:
+            _write_control(write.at(model=model, item="attack"), by_kind)
+
+
+def _write_control(at: Rows, by_kind: pd.DataFrame) -> None:
+    """Write what the attack shows of pairs that leak on purpose, minus ordinary pairs with the same first prompt
+
+    Args:
+        at: where it is written
+        by_kind: attack and truth, by kind and pair
+    """
+    gaps = (by_kind.loc["leaking"] - by_kind.loc["ordinary"]).dropna()
+    control = stats.mean_ci(gaps.truth)
+    guard = ""
+    if not control[1] > 0:
+        low, high = control[1:]
+        guard = f"the pairs that should leak have no larger true epsilon: {low:.1f} to {high:.1f} more"
+    cell = at.at(guard=guard, unit="pairs of prompts")
+    _write_line(cell, Line(*stats.mean_ci(gaps.attack), len(gaps)))
+    for gap in gaps.attack:
+        cell.value("case", gap)
+
+
+def _write_games(write: Rows, rows: pd.DataFrame, norm: str) -> None:
+    """The share of a known epsilon that membership games show in the Gaussian account, where there are games enough
 
     Args:
         write: rows of claims, to which it adds
         rows: measured rows of the first training
         norm: mean over the other prompts: 's-1' or 's'
     """
-    used = select(
+    noise = select(rows, part="attack", item="Gaussian noise, mu 1")
+    audited = select(
         rows,
         part="audit",
         where="Table 4",
         setting=norm,
         item="",
-        quantity="used",
         delta=DELTA,
     )
-    for line in used[used.target <= TIGHT_UP_TO].itertuples():
-        cell = write.at(model=line.model, item="tight", unit="texts")
-        cell = cell.at(other=f"target {line.target:g}")
-        _write_line(cell, line_of(line))
-
-# %% ../../nbs/iclinf/claims.ipynb #4f56769f
-def _write_attack(write: Rows, rows: pd.DataFrame) -> None:
-    """What an attack shows of an epsilon that is known
-
-    Args:
-        write: rows of claims, to which it adds
-        rows: measured rows of the first training
-    """
-    pairs = select(rows, part="attack", quantity=["attack", "truth"])
-    if not len(pairs):
-        return
-    by_pair = pairs.pivot_table(
-        index=["model", "item"], columns="quantity", values="value", sort=False
-    )
-    writer = write.at(unit="outputs")
-    outputs = pairs.n.max()
-    for (_, name), pair in by_pair[by_pair.truth > 0].iterrows():
-        cell = writer.at(model="known", item="truth", other=name)
-        cell.value("statistic", pair.attack / pair.truth, n=outputs)
-    for model, pairs_of_model in by_pair.groupby("model", sort=False):
-        by_name = pairs_of_model.droplevel("model")
-        if not {"leaking", "ordinary"} <= {*by_name.index}:
+    cases = {"Gaussian noise": noise}
+    for target, cell in audited.groupby("target"):
+        cases[f"fifty prompts, target {target:g}"] = cell
+    for name, case in cases.items():
+        numbers = case.drop_duplicates("quantity").set_index("quantity")
+        if not {"gaussian", "truth"} <= {*numbers.index}:
             continue
-        leaking = by_name.loc["leaking"]
-        ordinary = by_name.loc["ordinary"]
-        guard = ""
-        if leaking.truth <= ordinary.truth:
-            guard = f"the pair that should leak has the smaller true epsilon, {leaking.truth:.1f} against {ordinary.truth:.1f}"
-        cell = writer.at(model=model, item="attack", guard=guard)
-        cell.value("statistic", leaking.attack - ordinary.attack, n=outputs)
-        for pair in (leaking, ordinary):
-            cell.value("case", pair.attack)
+        mu = numbers.value.get("mu_true", 1.0)
+        n = numbers.n["mu"]
+        if _shows_most(mu, n):
+            cell = write.at(model="known", item="games", other=name)
+            share = numbers.value["gaussian"] / numbers.value["truth"]
+            cell.at(unit="games").value("statistic", share, n=n)
 
 # %% ../../nbs/iclinf/claims.ipynb #3d1dce16
 def widened(rows: pd.DataFrame) -> pd.DataFrame:
@@ -433,8 +538,9 @@ def statistics(
     _write_shots(made, first, equation)
     _write_tuning(made, rows)
     _write_models(made, first)
-    _write_audit(made, first, norm)
+    _write_audit(made, first, norm, order)
     _write_attack(made, first)
+    _write_games(made, first, norm)
     return made
 
 # %% ../../nbs/iclinf/claims.ipynb #7d0c1a10
@@ -487,23 +593,50 @@ def _measured_facts(rows: pd.DataFrame) -> dict:
         quantity="loss",
         setting="label",
     )
-    numbers["attack100"] = _first_value(
+    attacks = select(rows, part="attack")
+    for pair in ("leaking", "copied", "ordinary"):
+        of_pairs = select(attacks, item=pair)
+        by_quantity = of_pairs.groupby("quantity").value.mean()
+        numbers[pair] = by_quantity.get("attack", np.nan)
+        numbers[f"{pair}-truth"] = by_quantity.get("truth", np.nan)
+    signed = select(rows, part="shots", setting="signed", quantity="loss")
+    for shots in (1, 2, 4, 8):
+        numbers[f"signed-{shots}"] = _first_value(signed, shots=shots)
+    return numbers | _audit_facts(rows)
+
+
+def _audit_facts(rows: pd.DataFrame) -> dict:
+    """What the audit of our own prompts reads, in percent of the promise, and what games show of epsilon
+
+    Args:
+        rows: rows that claims are judged by
+    """
+    audited = select(
         rows,
         part="audit",
         where="Table 4",
         setting="s-1",
         item="",
-        quantity="attack",
-        target=100.0,
+        delta=DELTA,
     )
-    attacks = select(rows, part="attack")
-    for pair in ("leaking", "ordinary"):
-        numbers[pair] = _first_value(attacks, item=pair, quantity="attack")
-        truth = _first_value(attacks, item=pair, quantity="truth")
-        numbers[f"{pair}-truth"] = truth
-    signed = select(rows, part="shots", setting="signed", quantity="loss")
-    for shots in (1, 2, 4, 8):
-        numbers[f"signed-{shots}"] = _first_value(signed, shots=shots)
+    table = audited.pivot_table(
+        index="target", columns="quantity", values="value"
+    )
+    numbers = {}
+    for name, quantity in dict(held="empirical", chosen="chosen").items():
+        if quantity not in table:
+            continue
+        shares = 100 * table[quantity] / table.index
+        numbers[f"read-{name}-10"] = shares.get(10, np.nan)
+        numbers[f"read-{name}-least"] = shares[shares.index >= 1].min()
+        numbers[f"read-{name}-most"] = shares[shares.index >= 1].max()
+    if "proportion" in table:
+        numbers["bent"] = 100 * (table.proportion - 1).abs().max()
+    for quantity in ("attack", "gaussian", "truth", "mu", "mu_true"):
+        for target in (1, 10, 100):
+            if quantity in table and target in table.index:
+                value = table.loc[target, quantity]
+                numbers[f"{quantity}-{target}"] = value
     return numbers
 
 # %% ../../nbs/iclinf/claims.ipynb #053a6e08

@@ -15,12 +15,12 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from .. import plots
-from .accounting import solve, solved
+from .accounting import corrected, read_at, solve, solved
 from .attack import CONTROLS
 from .auditing import DELTAS, NORMS
 from .ladder import rung_number, training_number
 from .measuring import audit_table, right_and_guess
-from .method import DELTA, conversion, theory
+from .method import DELTA, ORDERS, conversion, theory
 from ..results import select
 
 # %% ../../nbs/iclinf/figures.ipynb #b70c8282
@@ -160,32 +160,6 @@ def by_size(rows: pd.DataFrame) -> pd.DataFrame:
     losses = select(rows, part="influence", quantity="loss", setting="label")
     return losses.assign(size=losses.model.map(sizes)).sort_values("size")
 
-
-@plots.drawn(size=(5.5, 3.2))
-def fig2(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
-    "Influence by model size: losses of Table 1, none of Figure 2 is printed"
-    losses = by_size(measured)
-    losses = losses[losses.model.map(rung_number) == 0]
-    printed = printed_losses(reported)
-    for curve in _curves(losses, chances=measured):
-        plots.errorbar(ax, curve.rows, "size", label=curve.name, **curve.look)
-    for dataset, marker in zip(dict.fromkeys(printed.dataset), "os^"):
-        points = printed[printed.dataset == dataset]
-        look = plots.HOLLOW | dict(marker=marker, ms=5)
-        name = f"paper, {DATASETS.get(dataset, dataset)}"
-        ax.plot(points["size"], points.value, **look, label=name)
-    _log_ticks(ax, [0.1, 0.3, 1, 3, 10, 30])
-    ax.set(
-        xlim=(0.08, 40), xlabel="parameters (billions)", ylabel="ICLInf (nats)"
-    )
-    ax.set_ylim(bottom=0)
-    ax.legend(fontsize=7, ncols=2)
-    return (
-        _foot(losses) if len(losses) else "",
-        "The nine losses that the paper prints, all of models of 7 to 9 billion parameters, and our model. "
-        "The paper's Figure 2 has six sizes of Qwen2.5, with a peak at about 7 billion, and prints none of them.",
-    )
-
 # %% ../../nbs/iclinf/figures.ipynb #52fde0e9
 @plots.drawn("shots", size=(5.5, 3.2))
 def fig3(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
@@ -195,6 +169,12 @@ def fig3(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
         rows = curve.rows.sort_values("shots")
         look = dict(ls="-", lw=1, **curve.look)
         plots.errorbar(ax, rows, "shots", label=curve.name, **look)
+    signed = select(measured, part="shots", quantity="loss", setting="signed")
+    for curve in _curves(signed, "shots", measured):
+        rows = curve.rows.sort_values("shots")
+        look = dict(curve.look, ls="--", lw=1, marker="v")
+        name = f"{curve.name}, Eq. 3"
+        plots.errorbar(ax, rows, "shots", label=name, **look)
     if reported is not None:
         printed = printed_losses(reported).value
         # beside the four exemplars of Table 1
@@ -211,7 +191,7 @@ def fig3(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     return (
         _foot(losses),
         "Mean over queries of the largest loss in the prompt; all numbers of exemplars have the same "
-        "queries. The paper's curves begin at two exemplars and fall most from two to four; it prints "
+        "queries. Dashed: Eq. 3 of the paper, whose loss has a sign, beside Eq. 4, which takes its absolute value. The paper's curves begin at two exemplars and fall most from two to four; it prints "
         "numbers for four only." + _HOLLOW,
     )
 
@@ -219,8 +199,7 @@ def fig3(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
 def _reading(
     measured: pd.DataFrame,
     reported: pd.DataFrame,
-    other: str,
-    names: tuple[str, str],
+    names: dict[str, str],
     title: str,
     caption: str,
 ):
@@ -229,18 +208,17 @@ def _reading(
     Args:
         measured: long rows, of each part the largest run
         reported: what the paper prints
-        other: setting that is compared with 'label'
-        names: of both settings, for people
+        names: setting, 'label' first, which the others are compared with -> its name for people
         title: of the figure
         caption: of the figure
     """
-    settings = ["label", other]
-    markers = dict(zip(settings, "oD"))
+    plain, *others = names
+    markers = dict(zip(names, "oDv"))
     influence = select(measured, part="influence")
-    losses = select(influence, quantity="loss", setting=settings)
+    losses = select(influence, quantity="loss", setting=[*names])
     if not len(losses):
         return plots.placeholder("influence: not measured")
-    gaps = select(influence, quantity="difference", setting=other)
+    gaps = select(influence, quantity="difference", setting=others)
     curves = list(_curves(losses, chances=measured))
     printed = printed_losses(reported).value
     labels = ["paper, Table 1", *(curve.name for curve in curves)]
@@ -251,19 +229,24 @@ def _reading(
         )
         ax.plot(printed, [0.0] * len(printed), **plots.HOLLOW, ms=5)
         for line, curve in enumerate(curves, 1):
-            for number, setting in enumerate(settings):
+            for number, setting in enumerate(names):
                 rows = curve.rows[curve.rows.setting == setting]
-                rows = rows.assign(row=line + 0.22 * (number - 0.5))
+                rows = rows.assign(row=line + 0.2 * (number - len(others) / 2))
                 look = dict(curve.look, marker=markers[setting])
                 plots.errorbar(ax, rows, "row", across=True, **look)
             model, dataset = curve.rows[["model", "dataset"]].iloc[0]
-            gap = select(gaps, model=model, dataset=dataset)
-            gap = gap.assign(row=float(line))
-            look = dict(curve.look, marker="s")
-            plots.errorbar(right, gap, "row", across=True, **look)
-        for name, marker in zip(names, markers.values()):
+            for number, other in enumerate(others):
+                where = dict(model=model, dataset=dataset, setting=other)
+                gap = select(gaps, **where)
+                place = line + 0.2 * (number - (len(others) - 1) / 2)
+                look = dict(curve.look, marker=markers[other])
+                gap = gap.assign(row=place)
+                plots.errorbar(right, gap, "row", across=True, **look)
+        for setting, name in names.items():
+            marker = markers[setting]
             ax.plot([], [], marker, color="#555555", ms=4, label=name)
-        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+        above = dict(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+        ax.legend(**above, fontsize=7, columnspacing=1, handletextpad=0)
         ax.set_yticks(range(len(labels)), labels)
         ax.set(
             xlabel="ICLInf (nats)",
@@ -271,7 +254,7 @@ def _reading(
             ylim=(len(labels) - 0.4, -0.6),
         )
         right.axvline(0, color=plots.GREY, lw=1, zorder=0)
-        right.set_xlabel(f"{names[1]} minus {names[0]} (nats)")
+        right.set_xlabel(f"minus {names[plain]} (nats)")
     return plots.finish(fig, title, _foot(gaps), caption + _HOLLOW)
 
 # %% ../../nbs/iclinf/figures.ipynb #8a324f84
@@ -285,12 +268,15 @@ def fig4(measured: pd.DataFrame, reported: pd.DataFrame):
     return _reading(
         measured,
         reported,
-        other="calibrated",
-        names=("plain", "calibrated"),
+        names={
+            "label": "plain",
+            "calibrated": "own blank",
+            "calibrated, shared": "blank of the full prompt",
+        },
         title="With and without calibration",
-        caption="Left, ICLInf without and with contextual calibration of each prompt by itself, and the paper's "
-        "plain losses. Right, differences within the same queries. In the paper calibration always raises "
-        "the loss.",
+        caption="Left, ICLInf without calibration, and with it in two readings, which the paper leaves open: a shorter "
+        "prompt is calibrated by its own blank query, or by that of the full prompt; and the paper's plain losses. "
+        "Right, differences within the same queries. In the paper calibration always raises the loss.",
     )
 
 
@@ -304,8 +290,7 @@ def fig7(measured: pd.DataFrame, reported: pd.DataFrame):
     return _reading(
         measured,
         reported,
-        other="full",
-        names=("labels", "vocabulary"),
+        names=dict(label="labels", full="vocabulary"),
         title="Over the labels and over the whole vocabulary",
         caption="Left, ICLInf with the maximum over the labels alone and over all tokens, and the paper's losses "
         "over the labels. Right, differences within the same queries. In the paper the vocabulary is "
@@ -333,13 +318,44 @@ def tuned_pairs(rows: pd.DataFrame) -> list[tuple[str, str]]:
     return pairs
 
 # %% ../../nbs/iclinf/figures.ipynb #81ca8564
-@plots.drawn(size=(5.5, 3.2))
-def fig5(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
-    "Instruction-tuned models: losses of Table 1, none of Figure 5 is printed"
+def _draw_sizes(
+    ax: plt.Axes, measured: pd.DataFrame, printed: pd.DataFrame
+) -> pd.DataFrame:
+    """Draw losses by model size, ours and those of Table 1; ours come back
+
+    Args:
+        ax: axes
+        measured: long rows, of each part the largest run
+        printed: from `printed_losses`
+    """
+    losses = by_size(measured)
+    losses = losses[losses.model.map(rung_number) == 0]
+    for curve in _curves(losses, chances=measured):
+        plots.errorbar(ax, curve.rows, "size", label=curve.name, **curve.look)
+    for dataset, marker in zip(dict.fromkeys(printed.dataset), "os^"):
+        points = printed[printed.dataset == dataset]
+        look = plots.HOLLOW | dict(marker=marker, ms=4)
+        name = f"paper, {DATASETS.get(dataset, dataset)}"
+        ax.plot(points["size"], points.value, **look, label=name)
+    _log_ticks(ax, [0.1, 1, 10])
+    ax.set(xlim=(0.08, 40), xlabel="parameters (billions)")
+    ax.set(ylabel="ICLInf (nats)", ylim=(0, None))
+    return losses
+
+
+def _draw_pairs(
+    ax: plt.Axes, measured: pd.DataFrame, printed: pd.DataFrame
+) -> None:
+    """Draw losses of pretrained models beside those of their instruction-tuned versions, and the losses of Table 1
+
+    Args:
+        ax: axes
+        measured: long rows, of each part the largest run
+        printed: from `printed_losses`
+    """
     losses = select(
         measured, part="influence", quantity="loss", setting="label"
     )
-    printed = printed_losses(reported)
     for base, tuned in tuned_pairs(losses):
         both = losses[losses.model.isin([base, tuned])]
         for dataset, pair in both.groupby("dataset"):
@@ -349,25 +365,40 @@ def fig5(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
             plots.errorbar(ax, pair, "at", ls="-", label=name)
     by_model = printed.groupby("model", sort=False)
     for number, (model, points) in enumerate(by_model):
-        look = plots.HOLLOW | dict(marker="os^"[number % 3], ms=5)
-        places = [1 + 0.04 * (number - 1)] * len(points)
+        look = plots.HOLLOW | dict(marker="os^"[number % 3], ms=4)
+        places = [1 + 0.06 * (number - 1)] * len(points)
         ax.plot(places, points.value, **look, label=f"paper, {model}")
-    ax.text(
-        0,
-        0.4,
-        "the paper prints\nnone of these",
-        ha="center",
-        fontsize=8,
-        color="#555555",
-    )
+    ax.text(0, 0.4, "none printed", ha="center", fontsize=7, color="#555555")
     ax.set_xticks([0, 1], ["pretrained", "instruction-tuned"])
-    ax.set(xlim=(-0.4, 1.4), ylim=(0, None), ylabel="ICLInf (nats)")
-    ax.legend(fontsize=7, loc="upper left")
+    ax.set(xlim=(-0.5, 1.5), ylim=(0, 1.1 * ax.get_ylim()[1]))
+
+
+@plots.drawn(panels=2, size=(6.4, 3.3))
+def fig2(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
+    "Figures 2 and 5: no number is printed but those of Table 1"
+    left, right = axs
+    printed = printed_losses(reported)
+    losses = _draw_sizes(left, measured, printed)
+    _draw_pairs(right, measured, printed)
+    for ax in axs:
+        below = dict(loc="upper center", bbox_to_anchor=(0.5, -0.26))
+        ax.legend(fontsize=6, ncols=2, **below)
     return (
-        "Table 1 of the paper: three data sets a model, n = 500 queries each",
-        "The losses that the paper prints are those of instruction-tuned models, three data sets each. Its "
-        "Figure 5 has their pretrained versions beside them, always lower, and prints no number.",
+        _foot(losses) if len(losses) else "",
+        "Left, by model size: the nine losses that the paper prints, of models of 7 to 9 billion parameters, and our "
+        "model. Its Figure 2 has six sizes of Qwen2.5, with a peak at about 7 billion. Right, the same nine, all of "
+        "instruction-tuned models. Its Figure 5 has their pretrained versions beside them, always lower.",
     )
+
+
+def fig5(measured: pd.DataFrame, reported: pd.DataFrame):
+    """Figure 5 is the right panel of `fig2`
+
+    Args:
+        measured: long rows, of each part the largest run
+        reported: what the paper prints
+    """
+    return fig2(measured, reported)
 
 # %% ../../nbs/iclinf/figures.ipynb #3aba9dfd
 def _draw_trainings(
@@ -505,6 +536,78 @@ def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         r"ratio at $\delta = 10^{-5}$; the null value is shaded.",
     )
 
+# %% ../../nbs/iclinf/figures.ipynb #0fde5001
+def _draw_by_order(ax: plt.Axes, read: pd.DataFrame) -> None:
+    """Draw what the audit reads at each order, at three guarantees of Table 4
+
+    Args:
+        ax: axes
+        read: from `corrected`
+    """
+    shown = read[read.target.isin([1, 10, 100])]
+    for line, color in zip(shown.itertuples(), plots.COLORS):
+        shares = 100 * read_at(line.slope) / line.target
+        ax.semilogx(ORDERS, shares, color=color, lw=1)
+        held = dict(color=color, mfc="white", ms=6)
+        ax.plot(line.alpha, 100 * line.held_share, "o", **held)
+        chosen = line.chosen_alpha, 100 * line.chosen_share
+        ax.plot(*chosen, "o", color=color)
+        below = dict(xytext=(0, -5), textcoords="offset points", va="top")
+        name = rf"$\varepsilon = {line.target:g}$"
+        ax.annotate(name, chosen, **below, ha="center", fontsize=7, color=color)
+    ax.set(xlabel="order of the accounting", ylabel="read by the audit (%)")
+    _log_ticks(ax, [2, 5, 10, 20, 50, 100])
+
+
+@plots.drawn(panels=2, size=(7.4, 3.0), sharey=True)
+def fig_x_orders(
+    axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame
+):
+    "What the audit reads, by order: held, as in the paper, and chosen for the data"
+    left, right = axs
+    read = corrected(reported)
+    _draw_by_order(left, read)
+    hollow = dict(plots.HOLLOW, ms=5)
+    right.plot(
+        read.target, 100 * read.held_share, **hollow, label="held, Table 4"
+    )
+    right.plot(
+        read.target,
+        100 * read.chosen_share,
+        "o-",
+        color="black",
+        ms=4,
+        lw=1,
+        label="chosen, from Table 4",
+    )
+    audits = select(measured, part="audit", where="Table 4", item="")
+    audits = select(audits, setting="s-1", delta=DELTA)
+    looks = dict(empirical=dict(mfc="white"), chosen=dict())
+    names = dict(empirical="held, ours", chosen="chosen, ours")
+    for quantity, look in looks.items():
+        rows = select(audits, quantity=quantity).sort_values("target")
+        ends = {
+            end: 100 * rows[end] / rows.target
+            for end in ("value", "low", "high")
+        }
+        rows = rows.assign(**ends)
+        look = dict(look, color=plots.REAL, marker="s", ms=4)
+        plots.errorbar(right, rows, "target", label=names[quantity], **look)
+    _log_ticks(right, _TICKS)
+    right.set(xlabel=r"$\varepsilon$ promised")
+    left.set_ylim(0, 125)
+    right.legend(fontsize=7, loc="upper right", ncols=2)
+    used = select(audits, quantity="chosen")
+    return (
+        _foot(used, "texts a guarantee", "95 % Student's t over texts")
+        if len(used)
+        else "",
+        "Left, from Table 4 alone, if a divergence is proportional to its order. Hollow: the order of the bound, as "
+        "printed; filled: the order at which the audit reads least. Right, at all guarantees; squares are divergences "
+        "of fifty private prompts of our own, measured at these orders. Every order is valid. Google's dp-accounting "
+        "chooses the same ones.",
+    )
+
 # %% ../../nbs/iclinf/figures.ipynb #61420d76
 @plots.drawn(size=(5.5, 3.4))
 def fig_x_found(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
@@ -549,18 +652,26 @@ def fig_x_found(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
 
 # %% ../../nbs/iclinf/figures.ipynb #65215d7c
 def attack_table(measured: pd.DataFrame) -> pd.DataFrame:
-    """Upper bounds on epsilon (theory, proven), the truth where it is known, and what an attack shows, and could at most
+    """Upper bounds on epsilon (theory, proven), the truth where it is known, and what an attack and games show, and could at most
+
+    Of pairs of prompts the means.
 
     Args:
         measured: long rows, of each part the largest run
     """
     attacks = select(measured, part="attack")
-    attacks = attacks.drop_duplicates(["item", "quantity"])
-    pairs = attacks.pivot(index="item", columns="quantity", values="value")
+    pairs = attacks.pivot_table(
+        index="item", columns="quantity", values="value", sort=False
+    )
     mechanisms = [name for name in pairs.index if name not in CONTROLS]
     controls = [name for name in CONTROLS if name in pairs.index]
     pairs = pairs.reindex(mechanisms + controls)
-    pairs.index = mechanisms + [f"{name} pair" for name in controls]
+    counts = select(attacks, quantity="truth").groupby("item").size()
+    names = []
+    for name in controls:
+        several = f"{counts[name]} {name} pairs"
+        names.append(several if counts[name] > 1 else f"{name} pair")
+    pairs.index = mechanisms + names
     audited = audit_table(measured)
     is_attacked = "attack" in audited
     audited = audited[audited.attack.notna()] if is_attacked else audited[:0]
@@ -569,7 +680,7 @@ def attack_table(measured: pd.DataFrame) -> pd.DataFrame:
         # scores of fifty prompts differ by twice the clip bound of ten
         proven = [theory(20, 50, tau).eps for tau in audited.tau]
         audited = audited.set_index(names).assign(proven=proven)
-    columns = "theory proven truth attack attack_most".split()
+    columns = "theory proven truth attack attack_most gaussian".split()
     return pd.concat([pairs, audited]).reindex(columns=columns)
 
 # %% ../../nbs/iclinf/figures.ipynb #af6ba982
@@ -603,6 +714,14 @@ def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
         up = dict(color=plots.REAL, ms=6)
         ax.plot(table.attack, lines, "^", label="shown by the attack", **up)
         ax.plot(
+            table.gaussian,
+            lines,
+            "D",
+            color=plots.COLORS[1],
+            ms=5,
+            label="shown by games, Gaussian account",
+        )
+        ax.plot(
             table.attack_most,
             lines,
             "|",
@@ -629,8 +748,10 @@ def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
         "Epsilon: promised, proven, true, and shown by an attack",
         _foot(attacks, "outputs of each side that count", ""),
         "Upper bounds are triangles that point down, lower bounds (Clopper-Pearson, 95 %) point up. Above, mechanisms "
-        "and pairs of prompts whose true epsilon is known: the attack stays below it, and "
-        "close to it for the simple mechanisms. Below, one of fifty private prompts, 2,000 answers.",
+        "and pairs of prompts (means) whose true epsilon is known: the attack stays below it, and "
+        "close to it for the simple mechanisms. Diamonds: membership games in Gaussian privacy, right for Gaussian noise "
+        "and for many small steps, too much for one large step. Below, one of fifty private prompts, 2,000 answers; "
+        "true: of the answers given these texts, in the limit of many small steps.",
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #0416dbbb
