@@ -110,3 +110,42 @@ def test_a_server_without_log_probabilities_is_refused(server, at):  # noqa: F81
     "The stub answers with text alone: no label can be scored, and that is said"
     with pytest.raises(lm.Unsupported, match="cannot answer 'logprobs'"):
         iclinf.measure(load(at, "completion"), texts(), n=2, shots=1)
+
+
+def test_mu_and_epsilon_of_gaussian_privacy():
+    "84.1 % and 15.9 % are a standard deviation each; published values of epsilon for mu 1 and 2"
+    mu, low, high = iclinf.gaussian_mu(8413, 1587, 10000)
+    assert mu == pytest.approx(2, abs=1e-3)
+    # exact intervals of both shares, 97.5 % each
+    assert (low, high) == pytest.approx((1.941, 2.059), abs=2e-3)
+    assert iclinf.gaussian_mu(841, 159, 1000)[1] < low
+    # by the definition, at the epsilon that is given back
+    for mu, delta, epsilon in ((1, 1e-5, 4.3772), (2, 1e-5, 9.9973)):
+        assert iclinf.gaussian_epsilon(mu, delta) == pytest.approx(
+            epsilon, abs=2e-3
+        )
+    assert iclinf.gaussian_epsilon(0.1, 0.5) == 0
+
+
+def test_games_are_judged_by_the_half_that_did_not_choose():
+    "Losses that tell both sides apart in the first half alone prove nothing"
+    rng = np.random.default_rng(5)
+    p, q = rng.normal(0, 1, (2, 2000))
+    lucky = p.copy()
+    lucky[:1000] += 3
+    shown = iclinf.gaussian_attack(lucky, q)
+    assert shown.n == 1000 and shown.low < 0.1
+    assert iclinf.gaussian_attack(p + 3, q).low > 2
+
+
+@pytest.mark.parametrize("slope, order", [(0.0157, 24), (0.2, 7), (1e-6, 100)])
+def test_the_order_that_suits_the_data(slope, order):
+    "For divergences in proportion to the order: the lowest of what all whole orders read"
+    from memnb.iclinf import auditing
+
+    sums = {a: np.full(3, slope * a) for a in auditing.TRIED}
+    chosen = auditing._chosen(sums, 1e-5)
+    orders = np.array(auditing.TRIED)
+    assert chosen == orders[iclinf.read_at(slope, orders).argmin()]
+    every = iclinf.ORDERS[iclinf.read_at(slope).argmin()]
+    assert abs(np.log(chosen / every)) < 0.3 and chosen == order

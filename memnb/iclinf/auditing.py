@@ -310,7 +310,8 @@ class Games:
         x = _shift(z[i], *parts)
         ratio = x + k_1[i]
         for side, log_probs in enumerate((logp, logp - ratio)):
-            expected = float((log_probs.exp() * ratio).sum())
+            probs = log_probs.exp()
+            expected = float((probs * ratio).sum())
             self.expected[norm][side] += self.repeats * expected
         for side in (0, 1):
             y = _drawn(logp - side * x, self.rng.random(self.n * self.repeats))
@@ -341,7 +342,8 @@ def _chosen(sums: dict, delta: float) -> float:
     """
     orders = np.array([*sums])
     spent = np.array([divergences.mean() for divergences in sums.values()])
-    return float(orders[(spent + conversion(orders, delta)).argmin()])
+    reads = spent + conversion(orders, delta)
+    return float(orders[reads.argmin()])
 
 
 def accounts(sums: dict, c: float, s: int, tau: float) -> Rows:
@@ -367,11 +369,14 @@ def accounts(sums: dict, c: float, s: int, tau: float) -> Rows:
         texts.value("ratio", *empirical / promised.eps)
         chosen = _chosen(sums, delta)
         own = np.maximum(0, stats.mean_ci(sums[chosen]))
-        texts.value("chosen", *2 * (own + conversion(chosen, delta)))
+        read = 2 * (own + conversion(chosen, delta))
+        texts.value("chosen", *read)
         writer.value("chosen_alpha", chosen)
         if spent[0] > 0:
             # 1 where the divergence is proportional to the order
-            writer.value("proportion", own[0] / chosen / (spent[0] / alpha))
+            per_order = own[0] / chosen
+            held_per_order = spent[0] / alpha
+            writer.value("proportion", per_order / held_per_order)
         bound = STEPS * token_rdp(alpha, c, s, tau)
         texts.value("used", *spent / bound)
         writer.value("theory", promised.eps)
@@ -516,5 +521,6 @@ def _write_leaks(
         games.value("mu", account.mu, account.low, account.high)
         games.value("gaussian", gaussian_epsilon(account.low, DELTA))
         truth = at.at(delta=DELTA)
-        truth.value("mu_true", played.mu(norm))
-        truth.value("truth", gaussian_epsilon(played.mu(norm), DELTA))
+        mu = played.mu(norm)
+        truth.value("mu_true", mu)
+        truth.value("truth", gaussian_epsilon(mu, DELTA))
