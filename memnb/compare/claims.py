@@ -67,13 +67,16 @@ def _against(
     made: Rows,
     choices: Choices,
 ) -> None:
-    "LiRA against each of its rivals, by size of model"
-    for other in RIVALS:
-        every = differences(rows, other, choices.score)
+    "LiRA against each of its rivals, by size of model, with intervals that hold for all of them at once"
+    by_rival = {
+        other: differences(rows, other, choices.score) for other in RIVALS
+    }
+    comparisons = sum(every.config.nunique() for every in by_rival.values())
+    for other, every in by_rival.items():
         for config, worlds in every.groupby("config"):
             write = made.at(item=f"lira-{other}", model=config)
             if choices.unit == "pools":
-                value, low, high, pools = over_pools(worlds, len(RIVALS))
+                value, low, high, pools = over_pools(worlds, comparisons)
                 # a difference of shares, or of AUCs, is between -1 and 1
                 low, high = np.clip([low, high], -1, 1)
                 guard = "" if pools > 1 else "two pools are needed"
@@ -89,7 +92,7 @@ def _against(
                     guard=guard,
                 )
             else:
-                _smallest(worlds, write, len(RIVALS))
+                _smallest(worlds, write, comparisons)
             for value in worlds.value:
                 write.value("case", value)
 

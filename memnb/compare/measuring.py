@@ -599,6 +599,9 @@ class Sizes(papers.Sizes):
         "20news 1x16 0",
         "reuters_r52 1x16 1",
     ]  # texts, layers x width, seed
+    apart: int = (
+        1  # pools that share no text, into which each collection is dealt
+    )
     models: int = 4  # trained in each world, each on a random half of the pool
     epochs: int = 3  # passes over the half
     length: int = 32  # tokens a text
@@ -643,6 +646,7 @@ def _trained_world(
         vocab=sizes.vocab,
         seed=seed + int(first_seed),
         folder=folder,
+        apart=sizes.apart,
     )
 
 # %% ../../nbs/compare/measuring.ipynb #f0be52e9
