@@ -190,7 +190,7 @@ def fig7(axs: np.ndarray, rows: pd.DataFrame):
 @_drawn("difference", 8.8, 3, panels=2)
 def fig_x_difference(axs: np.ndarray, rows: pd.DataFrame):
     "LiRA against the other measures, on the same texts"
-    d = select(rows, part="difference", item="lira", times=1)
+    d = select(rows, part="difference", item="lira", times=1, group="")
     d = d.sort_values(
         "other", key=lambda c: c.map([*MEASURES].index), kind="stable"
     )

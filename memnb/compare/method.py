@@ -54,24 +54,24 @@ def bits_held(
     return np.maximum(0, reference - loss) * tokens / np.log(2)
 
 # %% ../../nbs/15_compare.ipynb #f1844615
-def lira(
-    losses, shown
-):  # models x texts: nats per token, bool; NaN for texts shown to nobody
-    "Likelihood-ratio attack (Carlini et al. 2022), the model itself left out"
-    out = np.empty(losses.shape)
+def lira(losses, shown, shared=False):
+    """Likelihood-ratio attack (Carlini et al. 2022), the model itself left out; NaN for texts shown to nobody
+
+    losses: models x texts, nats per token; shown: bool; shared: one spread for all texts, as for few models.
+    """
+    scores = np.empty(losses.shape)
     for m in range(len(losses)):
         x, on = np.delete(losses, m, 0), np.delete(shown, m, 0)
         both = [np.ma.array(x, mask=on != side) for side in (True, False)]
-        var = sum((g.var(0) * g.count(0)).filled(0) for g in both) / max(
-            1, len(x) - 2
-        )
+        squares = sum((g.var(0) * g.count(0)).filled(0) for g in both)
+        var = squares / max(1, len(x) - 2)
+        if shared:
+            var = var[on.any(0)].mean()
         mu_in, mu_out = (g.mean(0).filled(np.nan) for g in both)
-        p_in, p_out = (
-            norm.logpdf(losses[m], mu, np.sqrt(var + 1e-12))
-            for mu in (mu_in, mu_out)
-        )
-        out[m] = p_in - p_out
-    return out
+        sd = np.sqrt(var + 1e-12)
+        p_in, p_out = (norm.logpdf(losses[m], mu, sd) for mu in (mu_in, mu_out))
+        scores[m] = p_in - p_out
+    return scores
 
 # %% ../../nbs/15_compare.ipynb #cc96605d
 def influential(behind_itself, behind_others):
