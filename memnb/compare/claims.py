@@ -31,7 +31,6 @@ class Choices(NamedTuple):
 
     score: str = "auc"  # a key of `SCORES`
     unit: str = "pools"  # or 'texts': every pool by itself, the smallest difference counts
-    rate: float = 0.05  # of false positives, in the fine-tune
     form: str = (
         ""  # of LiRA: 'one spread' for all texts, or of '8 models'; '': neither
     )
@@ -232,25 +231,6 @@ def statistics(
         return made
     _against(rows, made, choices)
     _unlike(rows, made)
-    tuned = select(rows, part="tuned", item="ratio")
-    for row in (
-        tuned[np.isclose(tuned.x, choices.rate)].itertuples()
-        if len(tuned)
-        else ()
-    ):
-        # write 1 % the threshold is the score of one of 120 held-out posts, and no interval over members knows that
-        guard = (
-            ""
-            if choices.rate >= 0.05
-            else "one held-out text sets the threshold: 2,000 would decide"
-        )
-        write = made.at(
-            item="fine-tune",
-            model=row.model,
-            unit="texts",
-            n=int(row.n),
-        )
-        write.value("estimate", row.value, row.low, row.high, guard=guard)
     return made
 
 # %% ../../nbs/compare/claims.ipynb #81703ed9
