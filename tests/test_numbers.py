@@ -631,6 +631,73 @@ def test_bits_held_are_saved_bits():
     ) == pytest.approx([1.5 * 4 / math.log(2), 0])
 
 
+def test_rmia_and_informia_hold_a_text_against_texts_that_nobody_was_shown():
+    from memnb.compare import informia, log_marginal, rmia
+
+    # the first text was shown to two models of four, the others to none
+    shown = np.zeros((4, 3), bool)
+    shown[:2, 0] = True
+    probs = np.array(
+        [[0.5, 0.2, 0.1], [0.4, 0.1, 0.1], [0.2, 0.3, 0.2], [0.1, 0.1, 0.4]]
+    )
+    population = np.array([False, True, True])
+    marginal = log_marginal(-np.log(probs), shown)
+    # (.4 + mean of .2 and .1) / 2; of what nobody was shown the mean of three
+    assert np.exp(marginal[0]) == pytest.approx([0.275, 0.5 / 3, 0.7 / 3])
+    ratios = np.array([0.5 / 0.275, 0.2 / (0.5 / 3), 0.1 / (0.7 / 3)])
+    counted = rmia(-np.log(probs), shown, population)
+    assert counted[0].tolist() == [1, 0.5, 0]
+    # 1.82 is not four times 1.2, and it is four times .43
+    strict = rmia(-np.log(probs), shown, population, gamma=4)
+    assert strict[0].tolist() == [0.5, 0, 0]
+    gained = informia(-np.log(probs), shown, population)
+    expected = np.log(ratios) - np.log(ratios[1:]).mean()
+    assert gained[0] == pytest.approx(expected)
+
+
+def test_informia_by_token_takes_what_the_vocabulary_lost():
+    from memnb.compare import informia_by_token
+
+    gain = informia_by_token([-1.0, -4.0], [-3.0, -3.5], [0.25, 0.75])
+    assert gain == pytest.approx((2.25 + 0.25) / 2)
+
+
+def test_the_tail_is_what_lies_beyond_nearly_all_members():
+    from memnb.compare import tail_share
+
+    losses = np.array([[*range(1, 11), 8.5, 9.5, 10.5, 3, 2]], float)
+    shown = np.array([[True] * 10 + [False] * 5])
+    assert tail_share(losses, shown, 0.1).tolist() == [2 / 5]  # the bar is 9
+    assert tail_share(losses, shown, 0.01).tolist() == [1 / 5]
+    assert tail_share(losses, shown, 0.3).tolist() == [3 / 5]
+
+
+def test_one_spread_for_all_texts_in_lira():
+    from memnb.compare import lira, lira_of_few
+
+    losses = np.array([[1.0, 5], [1, 2], [2, 6], [4, 3], [3, 7], [5, 4]])
+    shown = np.array([[1, 0], [1, 1], [1, 0], [0, 1], [0, 0], [0, 1]], bool)
+    # others of the first model: texts with 1, 2 | 4, 3, 5 and 2, 3, 4 | 6, 7
+    squares = 0.5 + 2, 2 + 0.5
+    own = [s / 3 for s in squares]
+    assert own[0] == own[1]
+    score = lira(losses, shown, shared=True)[0]
+    var = np.mean(own)
+    centres = [(1.5, 4.0), (3.0, 6.5)]
+    expected = [
+        ((x - out) ** 2 - (x - into) ** 2) / (2 * var)
+        for x, (into, out) in zip(losses[0], centres)
+    ]
+    assert score == pytest.approx(expected)
+    wider = losses.copy()
+    wider[:, 1] += [0, 0, 9, 9, -9, -9]
+    each = lira(wider, shown)[0]
+    one = lira(wider, shown, shared=True)[0]
+    assert abs(one[0]) < abs(each[0])  # the second text has a wide spread
+    groups = lira_of_few(np.tile(losses, (2, 1)), np.tile(shown, (2, 1)), 6)
+    assert groups[:6] == pytest.approx(lira(losses, shown, shared=True))
+
+
 def test_epsilon_from_renyi_divergence():
     from memnb.iclinf import conversion, rdp_to_approxdp, renyi, token_rdp
 
