@@ -75,9 +75,12 @@ def _ids(m: lm.LM, text: str) -> list:
 # %% ../../nbs/compare/asking.ipynb #0502bbd1
 def _cut(text: str, words: int) -> tuple[str, str]:
     "A text cut behind its first words"
-    ends = [word.end() for word in re.finditer(r"\S+", text)]
+    found = re.finditer(r"\S+", text)
+    ends = [word.end() for word in found]
     end = ends[words - 1]
-    return text[:end], text[end:]
+    start = text[:end]
+    rest = text[end:]
+    return start, rest
 
 
 def _doubled(m: lm.LM, text: str) -> tuple[str, int | None]:
@@ -125,7 +128,14 @@ def _cuts(prefixes, n):
     return cuts
 
 
-def _losses(m, r, texts, prefixes, twice, beginnings=None):
+def _losses(
+    m: lm.LM,
+    r: _Read,
+    texts: list,
+    prefixes: list,
+    twice: int,
+    beginnings: dict | None = None,
+) -> list:
     "Read texts; what comes back is the influence of the first `twice`"
     if not m.gives("tokens"):
         r.lps = _behind(m, beginnings, texts)
@@ -133,34 +143,45 @@ def _losses(m, r, texts, prefixes, twice, beginnings=None):
         return _influence_of_copies(m, texts[:twice])
     plan = [_doubled(m, text) for text in texts[:twice]]
     plan += [(text, None) for text in texts[twice:]]
-    read = _some(m, partial(read_texts, m), [text for text, _ in plan])
+    prompts = [prompt for prompt, _ in plan]
     # tokens of a text where it stands there twice; None: all of them
     ends = [n for _, n in plan]
+    read = _some(m, partial(read_texts, m), prompts)
+    log_probs = [lp for lp, _ in read]
+    first = [np.array(lp[:n]) for lp, n in zip(log_probs, ends)]
     hits = [np.array(hit[:n]) for (_, hit), n in zip(read, ends)]
-    r.extracted = np.array([_extracted(hit, prefixes) for hit in hits])
+    shares = [_extracted(hit, prefixes) for hit in hits]
+    r.extracted = np.array(shares)
     r.ranked = True
     if beginnings is None:
-        r.lps = [np.array(lp[:n]) for (lp, _), n in zip(read, ends)]
+        r.lps = first
         r.hits = hits
-    else:  # whether a token is the likeliest is known behind the start token only, and not there
+    else:
+        # whether a token is the likeliest is known behind the start token only, and not there
         r.lps = _behind(m, beginnings, texts)
     r.sizes = np.array([len(lp) for lp in r.lps])
-    return [_gain(lp, n) for (lp, _), n in zip(read[:twice], ends)]
+    both = zip(log_probs[:twice], ends)
+    return [_gain(lp, n) for lp, n in both]
 
 # %% ../../nbs/compare/asking.ipynb #5fc66203
 def _extracted(hit: np.ndarray, prefixes: list) -> float:
     "Share of the prefixes behind which all tokens are the likeliest; NaN where the text is too short for any"
-    by_prefix = [hit[k:].all() for k in _cuts(prefixes, len(hit))]
-    return np.mean(by_prefix) if by_prefix else np.nan
+    cuts = _cuts(prefixes, len(hit))
+    by_prefix = [hit[k:].all() for k in cuts]
+    if not by_prefix:
+        return np.nan
+    return np.mean(by_prefix)
 
 
 def _behind(m: lm.LM, beginnings: dict | None, texts: list) -> list:
     "Log-probabilities of texts behind what they stand behind for all models; a model that counts has not found out yet"
 
     def read(some):
-        return read_texts(m, some, beginnings or dict.fromkeys(some, "\n"))
+        behind = beginnings or dict.fromkeys(some, "\n")
+        return read_texts(m, some, behind)
 
-    return [np.array(lp) for lp, _ in _some(m, read, texts)]
+    answers = _some(m, read, texts)
+    return [np.array(lp) for lp, _ in answers]
 
 
 def _gain(lp, n):
@@ -193,14 +214,19 @@ def _influence_of_copies(m, texts):
 # %% ../../nbs/compare/asking.ipynb #62947395
 def _squeezed(answer: str | None) -> str | None:
     "An answer with single spaces; None stays"
-    return None if answer is None else " ".join(answer.split())
+    if answer is None:
+        return None
+    words = answer.split()
+    return " ".join(words)
 
 
 def _changed(alone: str | None, behind: str | None, rest: str) -> float:
     "Whether two answers differ as far as the rest of the text goes; NaN where one is not there"
     if alone is None or behind is None:
         return np.nan
-    return float(alone[: len(rest)] != behind[: len(rest)])
+    n = len(rest)
+    differs = alone[:n] != behind[:n]
+    return float(differs)
 
 
 def _answers(
@@ -496,46 +522,43 @@ def _usable(m: lm.LM, texts: list, prefixes: list) -> _Usable:
     return _Usable(usable, notes)
 
 # %% ../../nbs/compare/asking.ipynb #55890e84
-def _lowest(log, texts):
+def _lowest(log: pd.DataFrame | Path | str, texts: list) -> np.ndarray:
     "Lowest loss of each text in a training that left it out; NaN where the log does not have it"
-    d = log if isinstance(log, pd.DataFrame) else data.read_frame(log)
-    d = d if "text" in d else d.rename(columns=dict(string="text"))
-    if not {"text", "test_loss"} <= {*d}:
-        has = ", ".join(map(str, d))
+    table = log if isinstance(log, pd.DataFrame) else data.read_frame(log)
+    if "text" not in table:
+        table = table.rename(columns=dict(string="text"))
+    if not {"text", "test_loss"} <= {*table}:
+        has = ", ".join(map(str, table))
         raise ValueError(
             f"a log has the columns text, epoch, test_loss; this one {has}"
         )
-    own = (
-        pd.to_numeric(d.test_loss)
-        .groupby(d.text)
-        .min()
-        .reindex(texts)
-        .to_numpy(float)
-    )
-    if np.isnan(own).all():
+    losses = pd.to_numeric(table.test_loss)
+    lowest = losses.groupby(table.text).min()
+    of_texts = lowest.reindex(texts).to_numpy(float)
+    if np.isnan(of_texts).all():
         raise ValueError(
             "the log is about other texts: its column text holds the texts themselves"
         )
-    return own
+    return of_texts
 
 # %% ../../nbs/compare/asking.ipynb #fafb41af
-def _models(model, reference, others, store):
+def _models(model, reference, others, store) -> list:
     "Pairs (role, model) of all that are asked, the model itself first"
-    others = (
-        [others] if isinstance(others, (str, lm.LM)) else list(others or [])
-    )
-    roles = [("reference", reference)] * bool(reference) + [
-        ("other", o) for o in others
-    ]
-    loaded = [
-        (role, lm.load(who, store=store))
-        for role, who in [("model", model), *roles]
-    ]
-    if loaded[0][1].id in [m.id for _, m in loaded[1:]]:
+    if isinstance(others, (str, lm.LM)):
+        others = [others]
+    roles = [("model", model)]
+    if reference:
+        roles.append(("reference", reference))
+    roles += [("other", other) for other in others or []]
+    loaded = [(role, lm.load(who, store=store)) for role, who in roles]
+    main = loaded[0][1]
+    if main.id in [m.id for _, m in loaded[1:]]:
         raise ValueError(
-            f"{loaded[0][1].name} is the model itself and no reference of its own"
+            f"{main.name} is the model itself and no reference of its own"
         )
-    return [*{(role, m.id): (role, m) for role, m in loaded}.values()]
+    # each once in a role
+    once = {(role, m.id): (role, m) for role, m in loaded}
+    return [*once.values()]
 
 # %% ../../nbs/compare/asking.ipynb #45d760b8
 def _said_first(
@@ -653,21 +676,21 @@ def _check_left(texts: list, notes: list) -> None:
 
 # %% ../../nbs/compare/asking.ipynb #254dbf09
 def ask(
-    model,
+    model: str | lm.LM,
     texts: list,
-    reference=None,
-    log=None,
-    others=None,
-    never=None,
+    reference: str | lm.LM | None = None,
+    log: pd.DataFrame | Path | str | None = None,
+    others: list | str | lm.LM | None = None,
+    never: list | None = None,
     prefixes: tuple = (
         8,
         16,
         32,
     ),
     tau: float = 0.2,
-    store=None,
+    store: lm.Store | None = None,
     influence: bool = True,
-):
+) -> pd.DataFrame:
     """All measures of memorization, asked of one model about texts
 
     Args:
@@ -845,25 +868,42 @@ def _notes(
 
 # %% ../../nbs/compare/asking.ipynb #3119dd63
 def ask_power(
-    table,
-    shown,
+    table: pd.DataFrame,
+    shown: np.ndarray,
     rates: tuple = _RATES,
-):
+) -> pd.DataFrame:
     """Which share of the texts that were shown does each measure find? item, rate, found, n, value, low, high.
 
-    Of a table of `ask` with texts never shown: was the model shown each of its rows? Only rates of false positives
-    that so few texts can reach.
+    Only rates of false positives that so few texts can reach.
+
+    Args:
+        table: of `ask` with texts never shown
+        shown: bool, whether the model was shown each of its rows
+        rates: of false positives
     """
+    members = table.loc[np.asarray(shown, bool)]
+    p_values = members.filter(regex="^p_")
+    within = [rate for rate in rates if table.attrs["never"] + 1 >= 1 / rate]
     rows = []
-    p = table.loc[np.asarray(shown, bool)].filter(regex="^p_")
-    for k, rate in product(
-        p, [r for r in rates if table.attrs["never"] + 1 >= 1 / r]
-    ):
-        hit = int((p[k] <= rate).sum())
-        n = int(p[k].notna().sum())
-        rows.append((k[2:], rate, hit, n, hit / max(1, n), *binom_ci(hit, n)))
-    return pd.DataFrame(
-        rows, columns=["item", "rate", "found", "n", "value", "low", "high"]
+    for column, rate in product(p_values, within):
+        p = p_values[column].dropna()
+        n = len(p)
+        found = int((p <= rate).sum())
+        rows.append(
+            dict(
+                item=column.removeprefix("p_"),
+                rate=rate,
+                found=found,
+                n=n,
+                value=found / max(1, n),
+                interval=binom_ci(found, n),
+            )
+        )
+    names = ["item", "rate", "found", "n", "value", "interval"]
+    power = pd.DataFrame(rows, columns=names)
+    intervals = power.pop("interval")
+    return power.assign(
+        low=[low for low, _ in intervals], high=[high for _, high in intervals]
     )
 
 # %% ../../nbs/compare/asking.ipynb #357f92bf
@@ -925,49 +965,57 @@ def _power_words(texts: int, never: int) -> str:
     return f"{beside} the first is called when {fewest} of {texts} stand out from all of them, at {_SURE:.0%} false discoveries."
 
 
-def ask_lead(table) -> str:
-    "The finding of a table of `ask` in a sentence or two, its controls and a judge without the model included"
-    a = table.attrs
+def _controls_words(back: int, texts: int, of_never: int, never: int) -> str:
+    "How many controls come back, and what follows, as a sentence without its stop"
+    controls = f"{of_never} of {never} that were never shown come back, too"
+    if not of_never:
+        return controls
+    # whether texts come back more often than those never shown
+    p = fisher((of_never, never), (back, texts), "greater")
+    if p < 0.05:
+        return controls
+    return f"{controls}: these texts can be guessed, or they were shown, and this cannot tell"
+
+
+def ask_lead(table: pd.DataFrame) -> str:
+    """The finding of a table in a sentence or two, its controls and a judge without the model included
+
+    Args:
+        table: of `ask`
+    """
+    asked = table.attrs
+    never = asked["never"]
     n = len(table)
-    judge = Blind(**a["blind"])
-    back = int(table.verdict.isin([_BACK, _GUESSED]).sum())
+    judge = Blind(**asked["blind"])
+    returned = [_BACK, _GUESSED]
+    back = int(table.verdict.isin(returned).sum())
     counts = table.verdict.value_counts()
     if judge.apart:
-        counts = counts[counts.index.isin([_BACK, _GUESSED])]
-    if not (judge.apart or a["never"] >= 19 or back):
+        counts = counts[counts.index.isin(returned)]
+    if not (judge.apart or never >= 19 or back):
         return (
             "Which of these texts does the model know better than the others? Whether any of them was shown "
             "cannot be said without texts that were never shown (19 or more)."
         )
     parts = [f"{k} of {n}: {words}" for words, k in counts.items()]
-    if back and a["never"] and a.get("never_back") is not None:
-        controls = f"{a['never_back']} of {a['never']} that were never shown come back, too"
-        alike = (
-            a["never_back"]
-            and fisher((a["never_back"], a["never"]), (back, n), "greater")
-            >= 0.05
-        )
-        parts.append(
-            f"{controls}: these texts can be guessed, or they were shown, and this cannot tell"
-            if alike
-            else controls
-        )
+    of_never = asked.get("never_back")
+    if back and never and of_never is not None:
+        parts.append(_controls_words(back, n, of_never, never))
     lead = f"{'; '.join(parts)}. " if parts else ""
     if judge.apart:
         return f"{lead}No verdict on the others. {_blind_words(judge)} What looks like memory may be this."
-    lead += (
-        f"Judged by {ASKABLE[a['best']].name}, the strongest evidence at hand."
-    )
-    if not a["never"]:
+    best = ASKABLE[asked["best"]].name
+    lead += f"Judged by {best}, the strongest evidence at hand."
+    if not never:
         return lead
-    return f"{lead} {_power_words(n, a['never'])} {_blind_words(judge)}"
+    return f"{lead} {_power_words(n, never)} {_blind_words(judge)}"
 
 # %% ../../nbs/compare/asking.ipynb #e11d59c3
 def ask_page(
-    table,
+    table: pd.DataFrame,
     out: Path | str = "ask.html",
     most: int = 500,
-    power=None,
+    power: pd.DataFrame | None = None,
     table_sum: str = "",
 ) -> Path:
     """Write one page about what a model remembers of the texts of `ask`
@@ -1014,53 +1062,73 @@ def ask_page(
     return out
 
 # %% ../../nbs/compare/asking.ipynb #bdb53e88
-def ask_files(
-    model,
-    texts,
-    out="ask.html",
-    column="text",
-    never=None,
-    truth=None,
-    encoding=None,
-    **how,
-) -> Path:
-    """`ask` from files to files: the page `out`, which comes back, and the table as csv beside it.
-
-    Texts, and those never seen, stand in this column of a csv, jsonl, txt or parquet file. In place of the latter a
-    column `truth` says how often each text was shown, 0 for never. `how` is for `ask`.
-    """
-    require("jinja2", "report")
-    out = Path(out)
+def _check_files(out: Path, given: list) -> None:
+    "ValueError where a page has no name of its own, or would overwrite a file that is given"
     if out.is_dir() or out.suffix == ".csv":
         raise ValueError(f"{out} is no page: name it as ask.html")
-    files = texts, never, how.get("log")
-    given = [Path(f).resolve() for f in files if isinstance(f, (str, Path))]
-    if out.resolve() in given or out.with_suffix(".csv").resolve() in given:
+    files = [
+        Path(file).resolve() for file in given if isinstance(file, (str, Path))
+    ]
+    written = {out.resolve(), out.with_suffix(".csv").resolve()}
+    if written & {*files}:
         raise ValueError(
             f"{out} or its csv would overwrite a file of yours: name it otherwise"
         )
+
+
+def _csv(table: pd.DataFrame) -> bytes:
+    "A table as csv, without anything that a spreadsheet takes for a formula"
+    plain = table.replace(r"^(?=[=+@\t\r-])", "'", regex=True)
+    lines = plain.to_csv(index=False, lineterminator="\n")
+    return lines.encode("utf-8", "replace")
+
+
+def ask_files(
+    model: str | lm.LM,
+    texts: Path | str,
+    out: Path | str = "ask.html",
+    column: str = "text",
+    never: Path | str | None = None,
+    truth: str | None = None,
+    encoding: str | None = None,
+    **how,
+) -> Path:
+    """`ask` from files to files: the page `out`, which comes back, and the table as csv beside it
+
+    Raises ValueError where the page would overwrite a file that is given.
+
+    Args:
+        model: lm.LM or its name
+        texts: csv, jsonl, txt or parquet file
+        out: file of the page
+        column: of the texts, and of those never shown
+        never: file of texts that the model is known never to have seen
+        truth: column that says how often each text was shown, 0 for never; in place of
+            `never`
+        encoding: of the files, as for `data.load`
+        **how: for `ask`
+    """
+    require("jinja2", "report")
+    out = Path(out)
+    _check_files(out, [texts, never, how.get("log")])
     own = data.texts(Path(texts), column, truth, encoding)
-    fresh = (
-        data.texts(Path(never), column, encoding=encoding).text.tolist()
-        if never
-        else []
-    )
+    fresh = []
+    if never:
+        unseen = data.texts(Path(never), column, encoding=encoding)
+        fresh = unseen.text.tolist()
     if truth:
         own = own.drop_duplicates("text")
         shown = pd.to_numeric(own.label) > 0
-        fresh, own = fresh + own.text[~shown].tolist(), own[shown]
+        fresh += own.text[~shown].tolist()
+        own = own[shown]
     table = ask(model, own.text.tolist(), never=fresh, **how)
-    power = ask_power(table, np.ones(len(table), bool)) if truth else None
-    plain = table.replace(
-        r"^(?=[=+@\t\r-])", "'", regex=True
-    )  # no formula in a spreadsheet
-    lines = plain.to_csv(index=False, lineterminator="\n").encode(
-        "utf-8", "replace"
-    )
+    power = None
+    if truth:
+        power = ask_power(table, np.ones(len(table), bool))
+    lines = _csv(table)
     # by its checksum the next run knows whether the file beside the page is still this one
-    page = ask_page(
-        table, out, power=power, table_sum=hashlib.sha256(lines).hexdigest()
-    )
+    checksum = hashlib.sha256(lines).hexdigest()
+    page = ask_page(table, out, power=power, table_sum=checksum)
     with replacing(out.with_suffix(".csv")) as part:
         part.write_bytes(lines)
     return page

@@ -30,6 +30,12 @@ _LOOKS = {
     k: dict(color=c, marker=m, label=MEASURES[k])
     for k, c, m in zip(MEASURES, _COLORS, "osP*vD^Xd")
 }
+# scores of others, in colours that those of the measures leave over
+_PEER_COLORS = "#CC79A7 #882255 #999933 #117733 #44AA99 #AA4499 #661100 #6699CC #0072B2 #DDCC77".split()
+_PEER_LOOKS = {
+    name: dict(color=color, marker=".", label=PEERS[name])
+    for name, color in zip(PEERS, _PEER_COLORS)
+}
 _TIMES = dict(xlabel="repetitions per epoch")
 _FOUND = "share detected at 5 % false positives"
 
@@ -48,14 +54,40 @@ def over_worlds(rows: pd.DataFrame, by: list):
     return pd.DataFrame(tables, columns=[*by, "value", "low", "high", "n"])
 
 # %% ../../nbs/compare/figures.ipynb #2059e407
+def _names_at_ends(ax, ends: dict, gap: float = 0.055) -> None:
+    "Names left of the first points of lines, apart from each other: name -> (y, colour); y between 0 and 1"
+    order = sorted(ends, key=lambda name: ends[name][0])
+    place = -1.0
+    places = {}
+    for name in order:
+        # as near to the line as the name below allows
+        place = max(ends[name][0], place + gap)
+        places[name] = place
+    # names that were pushed out above come down together
+    for i, name in enumerate(reversed(order)):
+        places[name] = min(places[name], 1.0 - gap * i)
+    for name, y in places.items():
+        ax.annotate(
+            name,
+            (0.0, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=6.5,
+            color=ends[name][1],
+        )
+
+
 def _lines(ax, d: pd.DataFrame, x, line, **axes):
     "A line a measure over `x`, with intervals; a grey line for guessing"
     places = {v: i for i, v in enumerate(sorted({*d[x]}))}
-    present = [n for n in MEASURES if n in {*d["item"]}]
+    looks = _LOOKS | _PEER_LOOKS
+    present = [n for n in looks if n in {*d["item"]}]
     for i, name in enumerate(present):
         g = d[d["item"] == name].sort_values(x)
         g = g.assign(at=g[x].map(places) + 0.03 * (i - len(present) / 2))
-        plots.errorbar(ax, g, "at", ls="-", lw=1, **_LOOKS[name])
+        plots.errorbar(ax, g, "at", ls="-", lw=1, **looks[name])
     ax.set_xticks(range(len(places)), [f"{v:g}" for v in places])
     ax.axhline(line, color=plots.GREY, lw=1)
     ax.set(**axes)
@@ -99,6 +131,13 @@ def _differences(ax, d: pd.DataFrame, said, **axes):
     ax.set(ylim=(len(mean) - 0.5, -0.5), **axes)
 
 # %% ../../nbs/compare/figures.ipynb #600a8c3f
+def _without_bars(rows: pd.DataFrame) -> str:
+    "The foot of a figure that draws means over worlds, without intervals"
+    worlds = select(rows, part="world")
+    many = len(select(worlds, quantity="models"))
+    return plots.foot(worlds, f"{many} worlds, their mean")
+
+
 def _drawn(part, *size, panels=1):
     "A figure, titled by its docstring, whose function gives the caption, or caption and foot; without rows a placeholder"
 
@@ -172,18 +211,35 @@ def fig7(axs: np.ndarray, rows: pd.DataFrame):
     for ax, t, title in zip(
         axs, (1, 4), ("shown once per epoch", "shown 4 times per epoch")
     ):
+        ends = dict(guessing=(x[0], plots.GREY))
         for name in MEASURES:
             g = d[(d.times == t) & (d["item"] == name)].sort_values("x")
-            ax.plot(g.x, g.value, ms=4, lw=1.2, **_LOOKS[name])
-        ax.plot(x, x, color=plots.GREY, lw=1, label="guessing")
-        ax.set(xscale="log", ylim=(-0.02, 1.02), xlabel="false-positive rate")
-        ax.set(title=title, ylabel="share of shown texts detected")
+            look = _LOOKS[name]
+            ax.plot(
+                g.x,
+                g.value,
+                ms=4,
+                lw=1.2,
+                color=look["color"],
+                marker=look["marker"],
+            )
+            ends[look["label"]] = g.value.iloc[0], look["color"]
+        ax.plot(x, x, color=plots.GREY, lw=1)
+        _names_at_ends(ax, ends)
+        # room for the names left of the first rate
+        ax.set(xscale="log", xlim=(x[0] / 6, 1), ylim=(-0.02, 1.04))
+        ax.set(
+            title=title,
+            xlabel="false-positive rate",
+            ylabel="share of shown texts detected",
+        )
         ax.set_xticks(x, [f"{100 * v:g}%" for v in x], fontsize=7)
         ax.minorticks_off()
     return (
         "Averaged over models and worlds. Where many texts have the "
         "same score, as for extraction, ties are broken at random, so a measure that detects nothing lies on the "
-        "grey line."
+        "grey line.",
+        _without_bars(rows),
     )
 
 # %% ../../nbs/compare/figures.ipynb #825fe55e
@@ -204,12 +260,11 @@ def fig_x_difference(axs: np.ndarray, rows: pd.DataFrame):
     _differences(axs[1], d[d.x == 0.05], "", xlabel=share)
     return (
         "Texts shown once per epoch. A grey point is a world, the blue one their mean. Right of zero LiRA "
-        "is better. That LiRA is to be beaten is from Carlini et al. (2022); the first of the worlds had shown it before the "
-        "others were trained. Two worlds share their texts."
+        "is better. That LiRA is to be beaten is from Carlini et al. (2022)."
     )
 
 
-@_drawn("difference", 9.2, 3.3, panels=2)
+@_drawn("difference", 9.2, 4.2, panels=2)
 def fig_x_peers(axs: np.ndarray, rows: pd.DataFrame):
     "Further membership scores"
     d = select(
@@ -222,23 +277,31 @@ def fig_x_peers(axs: np.ndarray, rows: pd.DataFrame):
     f = _means(rows, "item", "times", part="found", x=0.05)
     share = "difference of share detected, shown once"
     _differences(axs[0], d, "{} minus {}", xlabel=share)
-    for k in [*PEERS, "loss", "ratio", "lira"]:
-        g = f[f["item"] == k].sort_values("times")
-        line_look = {} if k in PEERS else dict(ls=":", color=_LOOKS[k]["color"])
+    ends = {}
+    times = sorted({*f.times})
+    for name in [*PEERS, "loss", "ratio", "lira"]:
+        g = f[f["item"] == name].sort_values("times")
+        if not len(g):
+            continue
+        look = (_LOOKS | _PEER_LOOKS)[name]
         axs[1].plot(
             range(len(g)),
             g.value,
             lw=1.2,
             marker=".",
-            label=NAMES[k],
-            **line_look,
+            ls="-" if name in PEERS else ":",
+            color=look["color"],
         )
-        axs[1].set_xticks(range(len(g)), [f"{t:g}" for t in g.times])
+        ends[NAMES[name]] = g.value.iloc[0], look["color"]
+    axs[1].set_xticks(range(len(times)), [f"{t:g}" for t in times])
+    # room for the names left of the first point
+    axs[1].set(xlim=(-2.6, len(times) - 0.5), ylim=(-0.02, 1.04))
+    _names_at_ends(axs[1], ends)
     axs[1].set(ylabel=_FOUND, **_TIMES)
     return (
         "Left: each score against its plain form; right of zero the refinement helps. Right: shares detected "
         "by number of repetitions, dotted the measures of this page. EZ-MIA misses texts that the model "
-        "reproduces with hardly any error left to count."
+        "reproduces with hardly any error left to count. RMIA, InfoRMIA and LiRA take other models."
     )
 
 # %% ../../nbs/compare/figures.ipynb #285c7772
@@ -288,7 +351,7 @@ def fig2(axs: np.ndarray, rows: pd.DataFrame):
         "Spearman correlation of the texts by their mean score where they were shown, a mean over worlds. "
         "Framed: a measure with itself, in two halves of the models. The ratio and the bits are one number, "
         "the bits cut at zero. A measure that gives every text shown once the same score has no ranking.",
-        plots.foot(rows[rows.part == "world"], "means over worlds"),
+        _without_bars(rows),
     )
 
 # %% ../../nbs/compare/figures.ipynb #33bd7503
@@ -320,7 +383,8 @@ def fig3(axs: np.ndarray, rows: pd.DataFrame):
         _lines(ax, d, x, 0.5, xlabel=label, **once)
     return (
         "AUC of texts shown once. Left: against what a measure needs besides the model, which is nothing, one "
-        "reference, or trainings that left texts out; fewer are the first models of each world. Middle: after "
+        "reference, or trainings that left texts out; fewer are the first models of each world; RMIA and LiRA with one spread "
+        "are for few. Middle: after "
         "each epoch; extraction and influence only at the end. Right: models of one size and seed "
         "whose pool of texts is small or large, with intervals over texts."
     )

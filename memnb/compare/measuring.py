@@ -447,7 +447,7 @@ _AGAINST = dict(
     rmia="counterfactual",
     informia="counterfactual",
     informia_token="ratio",
-    lira8="lira",
+    lira_few="lira",
     queries="extractable",
 )
 STRICT = 0.01, 0.05  # rates of false positives
@@ -681,13 +681,13 @@ def _write_courses(
         few = relations.part_of(world, slice(models))
         scores = relations.scores(few, tau)
         nobodys = world.times == 0
-        scores["lira8"] = lira(few.last, few.shown, shared=True)
+        scores["lira_few"] = lira(few.last, few.shown, shared=True)
         scores["rmia"] = relations.rmia(few.last, few.shown, nobodys)
         for measure in (
             "counterfactual",
             "contextual",
             "lira",
-            "lira8",
+            "lira_few",
             "rmia",
         ):
             _write_auc(

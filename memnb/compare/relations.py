@@ -140,7 +140,7 @@ PEERS = dict(
     rmia="RMIA",
     informia="InfoRMIA",
     informia_token="InfoRMIA, by token",
-    lira8="LiRA of 8",
+    lira_few="LiRA, one spread",
     queries="(n, p)",
 )
 
@@ -359,7 +359,7 @@ def peer_scores(world: World) -> dict:
         rmia=rmia(world.last, world.shown, nobodys),
         informia=informia(world.last, world.shown, nobodys),
         informia_token=informia_by_token(lp, world.base, world.divergence),
-        lira8=lira_of_few(world.last, world.shown),
+        lira_few=lira_of_few(world.last, world.shown),
         queries=-log_queries(lp[..., longest:]),
     )
 
