@@ -244,7 +244,8 @@ def _answers(
     ]
     table = pd.DataFrame(jobs, columns=["i", "start", "rest"])
     # two bytes a token at least
-    room = max(len(rest.encode()) for rest in table.rest) // 2 + 64
+    longest = max((len(rest.encode()) for rest in table.rest), default=0)
+    room = longest // 2 + 64
     again = table[table.i < twice]
     in_prompt = [
         f"{texts[i]}\n{start}" for i, start in zip(again.i, again.start)
@@ -284,7 +285,8 @@ def _read(m, texts, prefixes, main, twice=0, beginnings=None):
     if m.gives("tokens") or m.gives("logprobs"):
         influence = _losses(m, r, texts, prefixes, twice, beginnings)
     if main and not m.gives("tokens"):
-        cuts = [_cuts(prefixes, n) for n in sizes]
+        # answers are cut behind words, whatever the tokens are
+        cuts = [_cuts(prefixes, len(text.split())) for text in texts]
         # by answers that change, where losses do not say it
         changes = 0 if len(influence) else twice
         moved = _answers(m, r, texts, cuts, changes)
