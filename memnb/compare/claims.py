@@ -261,7 +261,9 @@ def facts(measured: pd.DataFrame) -> dict:
         other="loss",
         times=1,
     )
-    agree = ranks[ranks.value > 0.5]
+    agree = ranks[ranks.value > ALIKE]
+    # of measures that rank alike in both halves of the models, over pools
+    pairs = agreement(rows)
     twice = select(rows, part="larger", times=2).set_index("item")
     tuned = select(rows, part="tuned")
     strict = tuned[np.isclose(tuned.x, 0.01)].set_index("item").value
@@ -283,6 +285,7 @@ def facts(measured: pd.DataFrame) -> dict:
         windows=bool(sets[sets["item"].isin(["ez", "wbc"])].low.min() > 0),
         zlib=bool(sets[sets["item"] == "zlib"].value.max() < 0),
         mink=bool(mink.min()["reuters_r52"] > 0 and mink.max()["20news"] <= 0),
+        holm=bool(pairs.holm.min() > 0.05),
         alike={*(agree.config + agree.dataset)} == {"2x6420news"},
         twice=bool(
             twice.low["extractable"] <= 0.5 <= twice.high["extractable"]
