@@ -621,6 +621,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                       'memnb/contextual/claims.py'),
                                          'memnb.contextual.claims._facts_of_best': ( 'contextual/claims.html#_facts_of_best',
                                                                                      'memnb/contextual/claims.py'),
+                                         'memnb.contextual.claims._facts_of_counting': ( 'contextual/claims.html#_facts_of_counting',
+                                                                                         'memnb/contextual/claims.py'),
                                          'memnb.contextual.claims._facts_of_orders': ( 'contextual/claims.html#_facts_of_orders',
                                                                                        'memnb/contextual/claims.py'),
                                          'memnb.contextual.claims._starts': ( 'contextual/claims.html#_starts',

@@ -527,6 +527,25 @@ def _facts_of_orders(lines: pd.DataFrame, copies: str) -> dict:
     return numbers
 
 
+def _facts_of_counting(losses: pd.DataFrame) -> dict:
+    "Orders in the model that only counts, with copies of a sample: of news items, and whether measures agree"
+    counted = losses[losses.model == "ngram"]
+    sampled = orders(onsets(natural_rows(counted)))
+    gaps = sampled[sampled.measure == GAP].set_index("language")
+    numbers = {}
+    for language in gaps.index.intersection(DRAWN):
+        contradicts = gaps.low[language] > 0
+        agrees = gaps.high[language] < 0.2
+        numbers[f"ngram-contradict-{language}"] = bool(contradicts)
+        numbers[f"ngram-agree-{language}"] = bool(agrees)
+    for line in sampled[sampled.language == NEWS].itertuples():
+        kind = _SHORT[line.measure]
+        if line.who != "in training":
+            kind = f"{kind}-control"
+        numbers[f"{kind}-news"] = line.value
+    return numbers
+
+
 def _facts_of_best(starts: pd.DataFrame) -> dict:
     "Per cent of the strings that are contextually memorized where a language is learned best, by language and size"
     reached = starts[starts.best_epoch < starts["last"]]
@@ -560,6 +579,7 @@ def facts(measured: pd.DataFrame) -> dict:
     in_l1 = given[given.language == "L1"]
     every_size = tiny[(tiny.setting == "given") & (tiny.config == "2x32")]
     named |= _facts_of_best(every_size)
+    named |= _facts_of_counting(losses)
     for name, starts in {"": given, "-L1": in_l1}.items():
         near = near_decisions(starts)
         named[f"near{name}"] = near["kappa"]
