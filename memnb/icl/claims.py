@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/icl/claims.ipynb #f0a8f611
 import json
+import re
 from functools import lru_cache
 
 import numpy as np
@@ -432,8 +433,9 @@ def statistics(
     return made
 
 # %% ../../nbs/icl/claims.ipynb #a7c9e6d8
-FIVE, THREE, BRIDGED = (
-    f"planted:{name}+swapped" for name in ("file", "unbridged", "bridged")
+FIVE, THREE, BRIDGED, AGAIN = (
+    f"planted:{name}+swapped"
+    for name in ("file", "unbridged", "bridged", "file-1")
 )
 
 
@@ -483,6 +485,12 @@ def facts(measured: pd.DataFrame) -> dict:
     verdict = board.verdict.to_dict()
     numbers = {}
     zero, numbers["n_file"] = counted(rows, FIVE, MAIN, 0, OFTEN)
+    again_zero, numbers["n_again"] = counted(rows, AGAIN, MAIN, 0, OFTEN)
+    numbers["again_zero"] = again_zero
+    numbers["again_few"] = counted(rows, AGAIN, MAIN, K, OFTEN)[0]
+    numbers["again_never"], numbers["n_again_never"] = counted(
+        rows, AGAIN, MAIN, K, 0
+    )
     csv_zero, numbers["n"] = counted(rows, THREE, MAIN, 0, OFTEN)
     numbers |= dict(zero=zero, csv_zero=csv_zero)
     numbers["few"] = counted(rows, FIVE, MAIN, K, OFTEN)[0]
@@ -516,8 +524,12 @@ def facts(measured: pd.DataFrame) -> dict:
         return all(verdict[line] == word for line in lines)
 
     numbers["surfaces"] = all_are(claims.HOLDS, ("surface", FIVE)) and all_are(
-        claims.FAILS, ("surface", THREE)
+        claims.FAILS, ("surface", THREE), ("surface", AGAIN)
     )
+    numbers["again"] = all_are(claims.FAILS, ("surface", AGAIN))
+    numbers["pairs_gain"] = 100 * board.value["surface-pairs", ""]
+    deciding = re.search(r"[\d,]+", board.why["surface-pairs", ""])
+    numbers["pairs_needed"] = int(deciding.group().replace(",", ""))
     numbers["pairs_open"] = all_are(claims.OPEN, ("surface-pairs", ""))
     numbers["called"] = all_are(
         claims.FAILS, ("called", FIVE), ("called", BRIDGED)

@@ -21,7 +21,7 @@ from .replication import OFTEN
 # texts of a context: a first look at these models had five
 OTHERS = 5
 # contexts that are drawn of each kind
-CONTEXTS = 4
+CONTEXTS = 2
 # form in which texts are read -> what stands between two of them
 FORMS = dict(text="\n\n", csv="\n")
 

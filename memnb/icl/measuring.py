@@ -363,7 +363,7 @@ def record_pair(
         seed: of every random choice
         ks: demonstrations of the performance measurement; none leaves it out
         repeats: of it
-        shots: demonstrations before the log-probabilities by token
+        shots: demonstrations before the log-probabilities by token; none leaves them out
         doses: as of `task`
 
     Returns:
@@ -394,11 +394,12 @@ def record_pair(
         if labels:
             hits.append(pd.concat(labels))
         scores += [token_scores(asked, instances, k) for k in shots]
-    scores = pd.concat(scores)
-    scores = scores.assign(times=scores.times.clip(upper=OFTEN))
     rows = Rows()
     rows.add(pooled(*answers, hits))
-    rows.add(token_rows(scores, name))
+    if scores:
+        scores = pd.concat(scores)
+        scores = scores.assign(times=scores.times.clip(upper=OFTEN))
+        rows.add(token_rows(scores, name))
     pair = pair_of(names[0])
     return results.record(
         "icl",
@@ -410,13 +411,19 @@ def record_pair(
     )
 
 # %% ../../nbs/icl/measuring.ipynb #4759b002
-def record_codec(model: str, profile: str, seed: int = 0) -> pd.DataFrame:
+def record_codec(
+    model: str,
+    profile: str,
+    seed: int = 0,
+    forms: tuple[str, ...] = tuple(FORMS),
+) -> pd.DataFrame:
     """CoDeC of both halves of a file and of their base, recorded beside the rows of the pair
 
     Args:
         model: either half, as 'planted:file'
         profile: batch profile, whose answers of both halves are kept
         seed: of the contexts
+        forms: in which texts are read
 
     Returns:
         long rows of the pair, with `model`
@@ -428,7 +435,7 @@ def record_codec(model: str, profile: str, seed: int = 0) -> pd.DataFrame:
         often_alike(kept_answers(f"planted:{file}", profile)) for file in files
     ]
     rows = Rows(dataset=name)
-    for form in FORMS:
+    for form in forms:
         halves = [
             context_scores(f"planted:{file}", half, form, seed=seed)
             for file, half in zip(files, items)
