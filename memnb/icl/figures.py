@@ -489,7 +489,8 @@ def fig_x_pairs(measured: pd.DataFrame, reported: pd.DataFrame = None):
     caption = (
         "Left: recall without demonstrations (hollow) and after 25 (filled). Right: the change of texts of training "
         "less that of controls; in the grey band it would not matter. The mean takes a pair as one unit (random "
-        "effects, Student's t) and leaves out bridged, which are three topics, trained further."
+        "effects, Student's t) and leaves out bridged, which are three topics, trained further. Below each name stand "
+        "repetitions and the share of the commonest label."
     )
     n = f"{gains.n.min():.0f} to {gains.n.max():.0f} texts per pair"
     foot = plots.foot(
