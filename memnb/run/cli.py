@@ -100,7 +100,7 @@ def _run(
         workers: runs at a time (1)
         dask: workers are processes of a local Dask cluster
         scheduler: use the Dask scheduler at this address, as tcp://host:8786
-        server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, concurrency
+        server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, retries, concurrency
     """
     from .batch import batch, runs_dir
 
@@ -410,7 +410,7 @@ def _table(
         encoding: of the file, as latin1 (UTF-8)
         mode: chat or completion (the model's)
         device: where a model of hf: computes, as cuda or cpu (the GPU where there is one)
-        server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, concurrency
+        server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, retries, concurrency
     """
     _served(server)
     _may_write(out, is_page)
@@ -465,7 +465,7 @@ def _ask(
         mode: chat or completion (the model's)
         device: where models of hf: compute, as cuda or cpu (the GPU where there is one)
         out: file to write, and the table as csv beside it (ask.html)
-        server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, concurrency
+        server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, retries, concurrency
     """
     _served(server)
     _may_write(out, is_page)
