@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['POOL', 'WORLD', 'SCORES', 'ALIKE', 'Choices', 'differences', 'over_pools', 'alike', 'agreement', 'statistics',
-           'facts']
+           'called', 'facts']
 
 # %% ../../nbs/compare/claims.ipynb #dbc83e8e
 from typing import NamedTuple
@@ -234,6 +234,31 @@ def statistics(
     return made
 
 # %% ../../nbs/compare/claims.ipynb #81703ed9
+def called(rows: pd.DataFrame) -> pd.DataFrame:
+    """What `ask` calls memorized where the truth is known, models together: item (access), times, hits, n
+
+    Args:
+        rows: measured
+    """
+    asked = select(rows, part="asked", group="called")
+    asked = asked.assign(hits=(asked.value * asked.n).round())
+    counts = asked.groupby(["item", "times"], sort=False)[["hits", "n"]].sum()
+    return counts.reset_index()
+
+
+def _facts_of_ask(rows: pd.DataFrame) -> dict:
+    "Percentages of texts that `ask` calls memorized, by access and repetitions"
+    words = {
+        "text only": "text",
+        "log-probabilities": "losses",
+        "reference": "reference",
+    }
+    return {
+        f"asked_{words[line.item]}_{line.times:g}": 100 * line.hits / line.n
+        for line in called(rows).itertuples()
+    }
+
+
 def facts(measured: pd.DataFrame) -> dict:
     "The numbers that the prose of the page names, and what its words say without one: name -> number or truth"
     rows = results.runs(measured)
@@ -270,6 +295,9 @@ def facts(measured: pd.DataFrame) -> dict:
     tuned = tuned[np.isclose(tuned.x, 0.05)].set_index("item").value
     roc = select(rows, part="roc", item="lira", times=1)
     lira = [differences(rows, "loss", score) for score in SCORES]
+    named |= _facts_of_ask(rows)
+    false = select(rows, part="asked", group="false discoveries").value
+    named["discoveries"] = bool(false.max() < 0.05)
     return named | dict(
         extraction=100 * once[once["item"] == "extractable"].value.max(),
         blind=bool(once[once["item"] == "extractable"].value.max() < 0.01),
