@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from fastcore.basics import patch
 from numpy.typing import ArrayLike
 
 from . import stats
@@ -35,15 +36,19 @@ from memnb.core import (
 
 if TYPE_CHECKING:
     from pyarrow import Schema, Table
+    from pyarrow.parquet import FileMetaData
 
 # %% ../nbs/rooms/results.ipynb #92b5d950
 def reported(paper: str) -> pd.DataFrame:
     """What a paper prints: one row a number, with `where` it is printed.
 
     Args:
-        paper: its word
+        paper: its word, as 'tabular'
+
+    Raises FileNotFoundError for a paper that there is not.
     """
     file = paper_file(paper, "reported.csv")
+    # only an empty field is missing: 'NA' or 'None' may be printed in a paper
     return pd.read_csv(file, keep_default_na=False, na_values=[""])
 
 # %% ../nbs/rooms/results.ipynb #ff44ac83
@@ -69,7 +74,7 @@ COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
     temperature=(float, "temperature of the sampling"),
     k=(int, "demonstrations in the prompt"),
     shots=(int, "exemplars in the prompt"),
-    times=(int, "times that an item was shown"),
+    times=(int, "times that an item was trained on"),
     near=(int, "demonstrations in the prompt of a second answer"),
     position=(int, "position in the prompt, from 1"),
     target=(float, "privacy target, epsilon"),
@@ -105,9 +110,10 @@ COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
 )
 
 # %% ../nbs/rooms/results.ipynb #617e8d6f
-# what a measurement gives
+# Columns that a measurement gives; all others say what was measured, or how.
 NUMBERS = "value", "low", "high", "sd", "n", "text"
-# what a row says of its making
+# Columns that say how a row was made. They are no part of its key: the same number
+# from newer code replaces the older one.
 MADE = "rule", "code", "when"
 _REQUIRED = "paper", "part", "model", "quantity", "profile"
 # profile of runs that confirm registered claims, on fresh seeds and data
@@ -141,13 +147,13 @@ def completed(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     return table
 
 
-def _texts(values: pd.Series) -> pd.Series:
+def _as_words(values: pd.Series) -> pd.Series:
     "Words of a column, with the line ends of one system"
     words = values.astype(object).where(values.notna(), "").astype(str)
     return words.str.replace("\r\n?", "\n", regex=True)
 
 # %% ../nbs/rooms/results.ipynb #e21ce7dd
-def _numbers(values: pd.Series, whole: bool) -> pd.Series:
+def _as_numbers(values: pd.Series, whole: bool) -> pd.Series:
     "Numbers of a column; ValueError for what is no number, or no whole one"
     try:
         numbers = pd.to_numeric(values).astype(float)
@@ -182,9 +188,9 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
     for column in table:
         kind = COLUMNS[column][0]
         if kind is str:
-            table[column] = _texts(table[column])
+            table[column] = _as_words(table[column])
         else:
-            table[column] = _numbers(table[column], whole=kind is int)
+            table[column] = _as_numbers(table[column], whole=kind is int)
     for column in _REQUIRED:
         if column not in table or (table[column] == "").any():
             raise ValueError(f"a measured row without {column!r}")
@@ -192,8 +198,10 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
         raise ValueError("an interval whose low end is above its high end")
     keys = key_columns(table)
     repeated = table.loc[table.duplicated(keys), keys]
-    for row in repeated.to_dict("records"):
-        given = [f"{c}={v}" for c, v in row.items() if v != "" and v == v]
+    if len(repeated):
+        first = repeated.iloc[0].to_dict()
+        # v == v is false for NaN alone
+        given = [f"{c}={v}" for c, v in first.items() if v != "" and v == v]
         raise ValueError(f"two measured rows with one key: {', '.join(given)}")
     return table
 
@@ -233,17 +241,15 @@ def long(rows: pd.DataFrame, quantities: list[str]) -> pd.DataFrame:
         quantities: names of columns that become rows each
     """
     names = [c for c in rows if c not in quantities]
-    measured_ = [q for q in quantities if q in rows]
+    present = [q for q in quantities if q in rows]
     table = rows.reset_index(drop=True)
-    table = table.melt(
-        names, measured_, "quantity", "value", ignore_index=False
-    )
+    table = table.melt(names, present, "quantity", "value", ignore_index=False)
     # the quantities of a row stay together
     table = table.sort_index(kind="stable").dropna(subset="value")
     return table.astype(dict(value=float)).reset_index(drop=True)
 
 # %% ../nbs/rooms/results.ipynb #35b9e368
-def _codes(values: pd.Series) -> tuple[np.ndarray, int]:
+def _value_numbers(values: pd.Series) -> tuple[np.ndarray, int]:
     "A number of each value, -1 of a missing one, and how many numbers there are"
     if isinstance(values.dtype, pd.CategoricalDtype):
         return values.cat.codes.to_numpy(), len(values.cat.categories)
@@ -259,7 +265,7 @@ def first_places(numbers: np.ndarray) -> np.ndarray:
     """
     return np.flatnonzero(~pd.Index(numbers).duplicated())
 
-
+# %% ../nbs/rooms/results.ipynb #bf129fd4
 def numbered(rows: pd.DataFrame, columns: list[str]) -> np.ndarray:
     """A number of each row, the same where rows agree in some columns; numbers are in the order in which such rows come
 
@@ -267,15 +273,18 @@ def numbered(rows: pd.DataFrame, columns: list[str]) -> np.ndarray:
         rows: a table
         columns: in all of which rows of one number agree
     """
-    # what `ngroup` of pandas gives, in half of the time for 10^6 rows
+    # What `ngroup` of pandas gives, in half of the time for 10^6 rows. The columns are
+    # the digits of a number in a mixed base: number = number * size + digit, where
+    # `size` is how many values the column has, and a missing value is the digit 0.
     number = np.zeros(len(rows), np.int64)
     levels = 1
     for column in columns:
-        codes, different = _codes(rows[column])
-        # one value everywhere, or none
+        codes, different = _value_numbers(rows[column])
+        # one value everywhere, or none, tells no rows apart
         if codes.min(initial=0) == codes.max(initial=0):
             continue
         size = different + 1
+        # before 64 bits overflow, the combinations that occur are counted anew
         if levels * size > 2**62:
             number, known = pd.factorize(number)
             levels = len(known)
@@ -285,9 +294,14 @@ def numbered(rows: pd.DataFrame, columns: list[str]) -> np.ndarray:
 
 # %% ../nbs/rooms/results.ipynb #4587731d
 def wide(rows: pd.DataFrame, main: str = None, **where) -> pd.DataFrame:
-    """A long table, or rows of it as of `select`, as a wide one: a row a thing measured, a column a quantity, in order.
+    """A long table as a wide one: a row for each thing measured, a column for each quantity, in the order of the rows.
 
-    The quantity `main` has a column in any case, as have its `low`, `high`, `sd` and `n`.
+    Args:
+        rows: a long table
+        main: quantity that has a column in any case, and beside it its `low`, `high`, `sd` and `n`
+        **where: only these rows, as of `select`
+
+    Raises ValueError for two rows of one quantity of one thing.
     """
     if where:
         rows = select(rows, **where)
@@ -299,6 +313,7 @@ def wide(rows: pd.DataFrame, main: str = None, **where) -> pd.DataFrame:
     first = first_places(things)
     table = rows[keys].iloc[first].reset_index(drop=True)
     numbers, quantities = pd.factorize(rows.quantity)
+    # place of each number in the wide table, counted row by row
     cells = np.ravel_multi_index(
         (things, numbers), (len(first), len(quantities))
     )
@@ -363,64 +378,73 @@ class Rows:
             }
         )
 
-    def share(self, quantity: str, hits: int, n: int, **more) -> None:
-        """A share with its exact interval (Clopper and Pearson); none of none has no row.
-
-        Args:
-            quantity: what the number is
-            hits: units that count
-            n: all units
-            **more: further columns of this row
-        """
-        if n:
-            low, high = stats.binom_ci(hits, n)
-            self.value(quantity, hits / n, low, high, n=int(n), **more)
-
-    def mean(
-        self, quantity: str, values: ArrayLike, least: int = 2, **more
-    ) -> None:
-        """The mean over units with its interval by Student's t.
-
-        Args:
-            quantity: what the number is
-            values: one a unit
-            least: fewer units have no interval
-            **more: further columns of this row
-        """
-        values = np.asarray(values, float)
-        values = values[~np.isnan(values)]
-        if not len(values):
-            return
-        mean, low, high = stats.mean_ci(values)
-        if len(values) < max(2, least):
-            low = high = None
-        self.value(quantity, mean, low, high, n=len(values), **more)
-
-    def add(self, table: "pd.DataFrame | Rows | list") -> None:
-        """Write rows below these.
-
-        Args:
-            table: long, or other `Rows`
-        """
-        if isinstance(table, Rows):
-            records = table.records
-        else:
-            records = frame_of(table).to_dict("records")
-        self.records += [{**self.same, **record} for record in records]
-
-    def frame(self, columns: list[str] = ()) -> pd.DataFrame:
-        """The rows as a long table, in the order in which they were written.
-
-        `columns`: with just these, names of `COLUMNS`, as of `completed`; by default with those that were written.
-        """
-        table = pd.DataFrame(self.records)
-        return completed(table, [*columns]) if len(columns) else table
-
     def __len__(self):
         return len(self.records)
 
     def _repr_html_(self):
         return self.frame().to_html(index=False)
+
+# %% ../nbs/rooms/results.ipynb #2f1c95b1
+@patch
+def share(self: Rows, quantity: str, hits: int, n: int, **more) -> None:
+    """A share with its exact interval (Clopper and Pearson); none of none has no row.
+
+    Args:
+        quantity: what the number is
+        hits: units that count
+        n: all units
+        **more: further columns of this row
+    """
+    if n:
+        low, high = stats.binom_ci(hits, n)
+        self.value(quantity, hits / n, low, high, n=int(n), **more)
+
+
+@patch
+def mean(
+    self: Rows, quantity: str, values: ArrayLike, least: int = 2, **more
+) -> None:
+    """The mean over units with its interval by Student's t.
+
+    Args:
+        quantity: what the number is
+        values: one a unit
+        least: fewer units have no interval
+        **more: further columns of this row
+    """
+    values = np.asarray(values, float)
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return
+    mean, low, high = stats.mean_ci(values)
+    if len(values) < max(2, least):
+        low = high = None
+    self.value(quantity, mean, low, high, n=len(values), **more)
+
+# %% ../nbs/rooms/results.ipynb #d53c2209
+@patch
+def add(self: Rows, table: "pd.DataFrame | Rows | list") -> None:
+    """Write rows below these.
+
+    Args:
+        table: long, or other `Rows`
+    """
+    if isinstance(table, Rows):
+        records = table.records
+    else:
+        records = frame_of(table).to_dict("records")
+    self.records += [{**self.same, **record} for record in records]
+
+
+@patch
+def frame(self: Rows, columns: list[str] = ()) -> pd.DataFrame:
+    """The rows as a long table, in the order in which they were written.
+
+    Args:
+        columns: just these, names of `COLUMNS`, as of `completed`; by default those that were written
+    """
+    table = pd.DataFrame(self.records)
+    return completed(table, [*columns]) if len(columns) else table
 
 # %% ../nbs/rooms/results.ipynb #0867d5b1
 def frame_of(rows: pd.DataFrame | Rows | list) -> pd.DataFrame:
@@ -431,15 +455,21 @@ def frame_of(rows: pd.DataFrame | Rows | list) -> pd.DataFrame:
 
 # %% ../nbs/rooms/results.ipynb #58b4cc42
 def _current_run(profile: str) -> tuple[str, str]:
-    "The run of this process, as the batch says it: its name, and what tells it from others of its profile"
+    """Name and variant of the run of this process, which a batch gives in `MEMNB_RUN` and `MEMNB_VARIANT`
+
+    The name begins with the profile. The variant says which parameters were replaced by hand, '' if none was. Outside
+    of a batch, or for rows of another profile, the name is the profile.
+    """
     run = os.environ.get("MEMNB_RUN") or ""
     if run != profile and not run.startswith(profile + "-"):
         return profile, ""
     return run, os.environ.get("MEMNB_VARIANT") or ""
 
 
-# file systems allow 255 bytes, and a name may be of letters of two
+# File systems allow 255 bytes, and a letter may take two. A longer name is cut, so
+# that with a dash, six digits of a checksum and the ending it has no more.
 _LONGEST_NAME = 150
+_CUT_NAME = 140
 
 
 def _file_name(run: str, model: str, mode: str, seed: int) -> str:
@@ -449,10 +479,11 @@ def _file_name(run: str, model: str, mode: str, seed: int) -> str:
     if safe == full and len(safe) <= _LONGEST_NAME:
         return f"{safe}.parquet"
     checksum = hashlib.sha256(full.encode()).hexdigest()[:6]
-    return f"{safe[:140]}-{checksum}.parquet"
+    return f"{safe[:_CUT_NAME]}-{checksum}.parquet"
 
 
 def _schema(columns: Iterable[str]) -> "Schema":
+    "The Parquet schema of a file with these columns: what `_read` accepts, and `_write` writes"
     import pyarrow as pa
 
     types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
@@ -461,6 +492,21 @@ def _schema(columns: Iterable[str]) -> "Schema":
     )
 
 # %% ../nbs/rooms/results.ipynb #a0bdba9e
+def _check_counts(metadata: "FileMetaData", rows_read: int) -> None:
+    """ValueError where a file contradicts itself on how many rows it has
+
+    Pages of a Parquet file have checksums, its footer has none: a flipped bit there would hide rows.
+    """
+    groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
+    for group in groups:
+        columns = map(group.column, range(group.num_columns))
+        if {column.num_values for column in columns} != {group.num_rows}:
+            raise ValueError("its columns are of different lengths")
+    in_groups = sum(group.num_rows for group in groups)
+    if len({metadata.num_rows, rows_read, in_groups}) > 1:
+        raise ValueError("its numbers of rows contradict each other")
+
+
 def _table_of(file: Path) -> "Table":
     "Rows of a file, each word as its number in a list of words; ValueError where it is none of ours, or damaged"
     import pyarrow as pa
@@ -479,31 +525,20 @@ def _table_of(file: Path) -> "Table":
             page_checksum_verification=True,
         )
         table = parquet.read()
-        # the footer has no checksum: a flipped bit there would hide rows
-        groups = range(parquet.metadata.num_row_groups)
-        counts = {parquet.metadata.num_rows, table.num_rows}
-        counts.add(sum(parquet.metadata.row_group(g).num_rows for g in groups))
-        for g in groups:
-            group = parquet.metadata.row_group(g)
-            values = {
-                group.column(c).num_values for c in range(group.num_columns)
-            }
-            if values != {group.num_rows}:
-                raise ValueError("its columns are of different lengths")
-        if len(counts) > 1:
-            raise ValueError("its numbers of rows contradict each other")
+        _check_counts(parquet.metadata, table.num_rows)
     except (ValueError, OSError, pa.ArrowException) as error:
         why = f"{file.name} is no table of measurements ({error}): restore it or delete it"
         raise ValueError(why) from None
     return table
 
-
-def _decoded(rows: pd.DataFrame) -> pd.DataFrame:
+# %% ../nbs/rooms/results.ipynb #b0285e08
+def _without_categories(rows: pd.DataFrame) -> pd.DataFrame:
     "Rows whose words are words again, no categories"
     texts = {}
     for column in rows.select_dtypes("category"):
         words = rows[column].cat
-        # what `astype` gives, in a tenth of the time; of a missing word the number is -1
+        # What `astype` gives, in a tenth of the time. A missing word has the code -1,
+        # which `allow_fill` turns into a missing value.
         texts[column] = words.categories.array.take(
             words.codes.to_numpy(), allow_fill=True
         )
@@ -512,7 +547,7 @@ def _decoded(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _read(file: Path) -> pd.DataFrame:
     "Rows of a file; ValueError where it is none of ours, or damaged"
-    return _decoded(_table_of(file).to_pandas())
+    return _without_categories(_table_of(file).to_pandas())
 
 # %% ../nbs/rooms/results.ipynb #7c6a0d36
 def _write(rows: pd.DataFrame, file: Path) -> None:
@@ -520,10 +555,12 @@ def _write(rows: pd.DataFrame, file: Path) -> None:
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
+    # pandas' whole numbers of 64 bits that may be missing, as NumPy's may not
     whole = {c: "Int64" for c in rows if COLUMNS[c][0] is int}
     table = pa.Table.from_pandas(
         rows.astype(whole), _schema(rows), preserve_index=False
     )
+    # what pandas adds names its version: the same rows are to be the same bytes
     table = table.replace_schema_metadata()
     with replacing(file) as part:
         write_table(
@@ -536,7 +573,7 @@ def _write(rows: pd.DataFrame, file: Path) -> None:
 
 # %% ../nbs/rooms/results.ipynb #d9960615
 # pairs of files of which a contradiction was said
-_TOLD = set()
+_TOLD_OF_CONTRADICTION = set()
 
 
 def joined(tables: list[pd.DataFrame], files: list[str] = ()) -> pd.DataFrame:
@@ -550,19 +587,22 @@ def joined(tables: list[pd.DataFrame], files: list[str] = ()) -> pd.DataFrame:
         return pd.DataFrame()
     rows = pd.concat(tables, ignore_index=True)
     rows = completed(rows, [c for c in COLUMNS if c in rows])
-    return _youngest(rows, [len(table) for table in tables], files)
+    return _without_older(rows, [len(table) for table in tables], files)
 
-
-def _youngest(
+# %% ../nbs/rooms/results.ipynb #5128e76c
+def _without_older(
     rows: pd.DataFrame, lengths: list[int], files: list[str]
 ) -> pd.DataFrame:
     "Rows of several tables without older ones, as of `joined`; lengths: rows of each table"
     keys = key_columns(rows)
     numbers = numbered(rows, keys)
+    # as many keys as rows: none stands twice
     if numbers.max(initial=-1) + 1 == len(rows):
         return rows
     several = pd.Series(numbers).duplicated(keep=False)
-    twice = _decoded(rows[several]).sort_values("when", kind="stable")
+    twice = _without_categories(rows[several]).sort_values(
+        "when", kind="stable"
+    )
     older = twice.index[twice.duplicated(keys, keep="last")]
     if files:
         values = twice.groupby(keys, dropna=False).value.transform("nunique")
@@ -574,15 +614,17 @@ def _youngest(
 def _say_contradictions(files: Iterable[str]) -> None:
     "Say once which files have other numbers for the same thing, given the file of each such row"
     names = " and ".join(sorted({*files}))
-    if names and names not in _TOLD:
-        _TOLD.add(names)
+    if names and names not in _TOLD_OF_CONTRADICTION:
+        _TOLD_OF_CONTRADICTION.add(names)
         say(
             f"{names} have other numbers for the same thing; the younger ones count"
         )
 
 # %% ../nbs/rooms/results.ipynb #ca6e9497
-# relative: what single precision makes of a sum on another processor or with other threads
-_ROUNDING = 5e-4
+# What single precision makes of a sum on another processor or with other threads,
+# relative to the number; and what it leaves of a difference that is zero.
+_RELATIVE_ROUNDING = 5e-4
+_ABSOLUTE_ROUNDING = 1e-11
 
 
 def _as_before(new: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
@@ -599,15 +641,22 @@ def _as_before(new: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
         if column in ("n", "text"):
             equal = was.eq(now) | was.isna() & now.isna()
         else:
-            equal = np.isclose(now, was, _ROUNDING, 1e-11, equal_nan=True)
+            equal = np.isclose(
+                now,
+                was,
+                rtol=_RELATIVE_ROUNDING,
+                atol=_ABSOLUTE_ROUNDING,
+                equal_nan=True,
+            )
         same = same & np.asarray(equal)
     kept = [c for c in NUMBERS + MADE if c in columns]
     new.loc[same, kept] = before.loc[same, kept]
     return new
 
 # %% ../nbs/rooms/results.ipynb #3d3cdc15
-# files that this process wrote; one thread writes at a time
-_WRITTEN = set()
+# Files that this process wrote. In its first write a run replaces all rows of a file;
+# later cells of the same page add theirs. One thread writes at a time.
+_WRITTEN_HERE = set()
 _WRITING = Lock()
 
 
@@ -625,11 +674,12 @@ def registered_rules(paper: str) -> str:
         raise ValueError(f"nothing is registered of {paper!r}: {first}")
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
+# %% ../nbs/rooms/results.ipynb #259f655b
+def _rows_to_keep(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """Rows that this process wrote before and that stay beside the new ones.
 
-def _still_true(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Rows that this process wrote before and that the new ones leave as they are.
-
-    Where a part is measured again, with a row that was there, all of its older rows go: they are of other sizes.
+    Where a part is measured again (one of its rows comes once more), all of its older rows go: a cell that was edited
+    and run again may have had other sizes.
     """
     keys = key_columns([c for c in COLUMNS if c in old or c in new])
     others = [c for c in old if c not in keys]
@@ -644,15 +694,15 @@ def _record_file(file: Path, rows: pd.DataFrame) -> None:
     with _WRITING:
         old = _read(file) if file.exists() else None
         if old is not None:
-            if file in _WRITTEN:
-                rows = joined([_still_true(old, rows), rows])
+            if file in _WRITTEN_HERE:
+                rows = joined([_rows_to_keep(old, rows), rows])
             rows = _as_before(rows, old)
         rows = rows.sort_values(
             key_columns(rows), na_position="first", ignore_index=True
         )
         if not rows.equals(old):
             _write(rows, file)
-        _WRITTEN.add(file)
+        _WRITTEN_HERE.add(file)
 
 # %% ../nbs/rooms/results.ipynb #839d8db7
 def record(
@@ -662,10 +712,10 @@ def record(
     seed: int = 0,
     **same,
 ) -> pd.DataFrame:
-    """Write the rows of a run of a paper, a file a model and mode, each whole or not at all; they come back as a table.
+    """Write the rows of a run of a paper, one file for each model and mode, each whole or not at all.
 
-    A column that is empty for a whole model is not written. Raises ValueError, before anything is written, for rows
-    that `checked` refuses.
+    A column that is empty for a whole model is not written. The rows come back as a table. Raises ValueError, before
+    anything is written, for rows that `checked` refuses.
 
     Args:
         paper: its word
@@ -689,7 +739,7 @@ def record(
     tables = {}
     named = rows.fillna(dict(model="", mode=""))
     for (model, mode), group in named.groupby(["model", "mode"], sort=False):
-        # a column without a word for this model is left out
+        # a column that is empty for this model is left out
         given = group.mask(group.eq("")).dropna(axis=1, how="all")
         given = given.reset_index(drop=True)
         whole = given.assign(**made, model=model, mode=mode)
@@ -717,12 +767,12 @@ def rows_in(*folders, categories: bool = False) -> pd.DataFrame:
     if not names:
         return pd.DataFrame()
     tables = [_table_of(files[name]) for name in names]
-    rows = _categories(tables)
-    rows = _youngest(rows, [len(table) for table in tables], names)
-    return rows if categories else _decoded(rows)
+    rows = _with_categories(tables)
+    rows = _without_older(rows, [len(table) for table in tables], names)
+    return rows if categories else _without_categories(rows)
 
 
-def _categories(tables: list["Table"]) -> pd.DataFrame:
+def _with_categories(tables: list["Table"]) -> pd.DataFrame:
     "Rows of tables of `_table_of` with all columns, words as categories, which are compared by their numbers"
     import pyarrow as pa
 
@@ -738,7 +788,7 @@ def _categories(tables: list["Table"]) -> pd.DataFrame:
         rows[column] = in_order.fillna("") if "" in words else in_order
     return rows
 
-
+# %% ../nbs/rooms/results.ipynb #5a38926c
 def measured(
     paper: str, confirm: bool = False, categories: bool = False
 ) -> pd.DataFrame:
@@ -751,7 +801,7 @@ def measured(
         confirm: the rows of confirmatory runs alone, maybe none; else all others
         categories: as of `rows_in`
     """
-    # one's own count
+    # files in the working folder count before those that ship
     tops = share_dir("papers"), data_dir() / "papers"
     folders = [top / paper / "measured" for top in tops]
     rows = rows_in(*folders, categories=categories)
@@ -772,7 +822,9 @@ def measured(
 PROFILES = "paper", "gpu", "night", "laptop"
 
 
-def _prefer(rows: pd.DataFrame, column: str, order: list) -> pd.DataFrame:
+def _with_preferred(
+    rows: pd.DataFrame, column: str, order: list
+) -> pd.DataFrame:
     "Rows with the first value of `order` that occurs in a column, else with the value that stands first"
     if column not in rows or not len(rows):
         return rows
@@ -785,18 +837,18 @@ def _prefer(rows: pd.DataFrame, column: str, order: list) -> pd.DataFrame:
     chosen = preferred[0] if preferred else values.iloc[0]
     return rows[values == chosen]
 
-
-def _run_of(rows: pd.DataFrame, profile: str | None) -> pd.DataFrame:
+# %% ../nbs/rooms/results.ipynb #9d12a95b
+def _one_run(rows: pd.DataFrame, profile: str | None) -> pd.DataFrame:
     "The rows of one run, see `runs`"
-    rows = _prefer(rows, "profile", [profile, *PROFILES])
+    rows = _with_preferred(rows, "profile", [profile, *PROFILES])
     if "profile" in rows and "variant" in rows:
         # sizes as the profile says, before what somebody changed, unless this process is such a run
         _, this_variant = _current_run(rows.profile.iloc[0])
-        rows = _prefer(rows, "variant", [this_variant, ""])
+        rows = _with_preferred(rows, "variant", [this_variant, ""])
     if "seed" in rows:
         # later seeds are replicates
-        rows = _prefer(rows, "seed", [rows.seed.fillna(0).min()])
-    rows = _prefer(rows, "mode", [])
+        rows = _with_preferred(rows, "seed", [rows.seed.fillna(0).min()])
+    rows = _with_preferred(rows, "mode", [])
     names = completed(rows, ["judge"]).judge.unique()
     judges = [name for name in names if name]
     if len(judges) > 1:
@@ -839,9 +891,9 @@ def runs(
     parts = [rows]
     if len(rows) and by:
         groups = rows.groupby(by, sort=False, dropna=False)
-        parts = [_run_of(group, profile) for _, group in groups]
+        parts = [_one_run(group, profile) for _, group in groups]
     elif len(rows):
-        parts = [_run_of(rows, profile)]
+        parts = [_one_run(rows, profile)]
     if now is not None:
         recorded, fresh = (
             table.reindex(columns=by).astype(object).fillna("").values

@@ -50,11 +50,10 @@ _URL = "OPENAI_BASE_URL"
 _AZURE = "AZURE_OPENAI_ENDPOINT"
 
 
-def _place(url: str) -> str:
-    "Eight hexadecimal digits that stand for the address of a server, without user, password and query"
-    with suppress(
-        ValueError, KeyError
-    ):  # whose words may hold a part of the password
+def _address_mark(url: str) -> str:
+    "Eight hexadecimal digits that stand for the address of a server; user, password and query do not count"
+    # their messages may hold a part of the password, so ours takes their place
+    with suppress(ValueError, KeyError):
         parts = urlsplit(url.strip())
         port = parts.port or dict(http=80, https=443)[parts.scheme]
         if parts.hostname:
@@ -72,7 +71,7 @@ def _is_official(url: str) -> bool:
     )
 
 # %% ../nbs/rooms/servers.ipynb #e5da2b78
-def _plain(text: str) -> str:
+def _one_line(text: str) -> str:
     "Words of a server in one line, without characters that control a terminal"
     shown = (
         " " if unicodedata.category(c)[0] in "CZ" else c for c in str(text)
@@ -80,7 +79,7 @@ def _plain(text: str) -> str:
     return " ".join("".join(shown).split())
 
 
-def _variable(name: str) -> str:
+def _environment(name: str) -> str:
     "A variable of the environment without blanks and quotes around it, as editors and copied lines have them"
     return os.environ.get(name, "").strip(" \t\r\n\"'“”‘’„«»")
 
@@ -93,17 +92,20 @@ OPTIONS = dict(
     retries=6,  # repetitions of a failed request: half a minute with openai's pauses
     body={},  # more fields of each request, as dict(reasoning_effort='minimal')
 )
-THOUGHTS = 4096  # tokens more where a model thinks before it answers
-_HOW = (
+# tokens more where a model thinks before it answers, for its thoughts
+THOUGHTS = 4096
+_THOUGHTS_OFF = (
     'turn thoughts off by --server body=\'{"reasoning_effort": "minimal"}\' or body=\''
     '{"chat_template_kwargs": {"enable_thinking": false}}\', in Python load(..., body=...)'
 )
-_SAID = dict(
+# what the terminal and the page say when a server does not take a field
+_WORDS_OF_FIELD = dict(
     temperature=" takes no temperature: its answers are samples at the server's own, and are kept as such",
     seed=" takes no seed: to ask again would give other samples",
     system=" has no system role: the instruction stands in front of the first question",
 )
-_TOLD = dict(
+# what the page says of answers by their kind, see `_kind_of_answer`
+_WORDS_OF_KIND = dict(
     refused="were refused by a filter",
     declined="were declined in words, which is not the same as not to know",
     unread="got no answer that can be read, only thoughts; they count as not known",
@@ -122,7 +124,7 @@ NEUTRAL = dict(
 
 
 def _generation_config(temperature: float) -> str:
-    "The same for `transformers serve`, which takes most of these only in this form"
+    "`NEUTRAL` as JSON for `transformers serve`, which takes most of these values only in this form"
     values = dict(
         do_sample=temperature > 0,
         top_k=0,
@@ -133,7 +135,9 @@ def _generation_config(temperature: float) -> str:
     return json.dumps(values)
 
 # %% ../nbs/rooms/servers.ipynb #bd809f11
-LOADING = 5  # seconds to wait for a server that loads its model
+# seconds until a server that loads its model is asked again; loading takes minutes
+LOADING = 5
+# a server's words for: there is no system role
 _ROLES = (
     r"(?is)\bsystem\b.{0,80}\brole|\brole.{0,80}\bsystem\b|roles must alternate|"
     r"\bonly user\b.{0,80}\brole"
@@ -152,7 +156,7 @@ class Crossing(ValueError):
     "A token that begins in the prompt ends in the continuation"
 
 
-def _seconds(value: str) -> float:
+def _retry_after(value: str) -> float:
     "Seconds of a `Retry-After`: a number, several, or a date; 0 for what is past, negative, endless or no such thing"
     numbers = []
     for word in value.split(","):
@@ -164,24 +168,23 @@ def _seconds(value: str) -> float:
     return max((x for x in numbers if math.isfinite(x) and x > 0), default=0.0)
 
 # %% ../nbs/rooms/servers.ipynb #479fe250
-def _told(headers: Mapping, text: str) -> float:
+def _seconds_to_wait(headers: Mapping, text: str) -> float:
     "Seconds that a server wants to be left alone, by its headers or its words; 0 where it does not say"
+    # OpenAI's client knows both headers; milliseconds are the more exact
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
-        if pause := _seconds(headers.get(name) or ""):
+        if pause := _retry_after(headers.get(name) or ""):
             return pause / unit
     one = r"(\d+(?:\.\d+)?)\s*(ms|milli|h|m|s)[a-z]*"
     sentence = (
         rf"\b(?:again|retry|wait)\b[^\d\n]{{0,20}}((?:{one}\W*(?:and )?)+)"
     )
     match = re.search(sentence, text.lower())
+    if not match:
+        return 0
+    # what else stands there is 'ms' or 'milli'
     units = dict(h=3600, m=60, s=1)
-    return (
-        sum(
-            float(x) * units.get(u, 0.001) for x, u in re.findall(one, match[1])
-        )
-        if match
-        else 0
-    )
+    parts = re.findall(one, match[1])
+    return sum(float(x) * units.get(unit, 0.001) for x, unit in parts)
 
 # %% ../nbs/rooms/servers.ipynb #72b2775b
 def _error_inside(data: Any, text: str) -> dict | None:
@@ -207,7 +210,16 @@ def _error_inside(data: Any, text: str) -> dict | None:
     )
 
 # %% ../nbs/rooms/servers.ipynb #e908f517
-def _sorted(reply: Any) -> Any:
+def _code_inside(error: dict) -> int:
+    "The status of an error inside a success: its own, 429 for a limit, else 502, a fault of the gateway"
+    own_code = str(error.get("code"))
+    if re.fullmatch("[45]..", own_code):
+        return int(own_code)
+    limited = re.search(r"(?i)rate.?limit|too many requests", str(error))
+    return 429 if limited else 502
+
+
+def _with_true_status(reply: Any) -> Any:
     "A reply with the status and the headers by which openai's client knows what to do"
     if reply.request.method == "GET":
         return reply
@@ -221,24 +233,18 @@ def _sorted(reply: Any) -> Any:
         if error is None:
             return reply
         data = dict(error=error)
-        own_code = str(error.get("code"))
-        limited = re.search(r"(?i)rate.?limit|too many requests", str(error))
-        code = (
-            int(own_code)
-            if re.fullmatch("[45]..", own_code)
-            else 429
-            if limited
-            else 502
-        )
+        code = _code_inside(error)
     headers = {}
-    # others are faults, not waits
-    pause = _told(reply.headers, text) if code in (429, 503) else 0
+    # other errors are faults, which waiting does not mend
+    pause = _seconds_to_wait(reply.headers, text) if code in (429, 503) else 0
     if not pause and code == 503 and re.search(r"(?i)load|start|warm", text):
         pause = LOADING
     if pause:
         headers["retry-after"] = str(pause)
     if asked := reply.headers.get("x-should-retry"):
         headers["x-should-retry"] = asked
+    # Not to be repeated: no money (a 429 at OpenAI), and a chat format that refuses the
+    # system role, which some servers report as a fault of their own (500).
     if "insufficient_quota" in text or code == 500 and re.search(_ROLES, text):
         headers["x-should-retry"] = "false"
     data = data or dict(error=dict(message=text))
@@ -248,7 +254,7 @@ def _sorted(reply: Any) -> Any:
 MOST_BYTES = 10_000_000  # of a reply, unpacked; a whole window of a million tokens has about four
 
 
-async def _whole(reply: Any) -> Any:
+async def _read_whole(reply: Any) -> Any:
     "A reply read to its end and unpacked; in place of one that is too large an error that is not repeated"
     body = bytearray()
     async for part in reply.aiter_bytes():
@@ -284,23 +290,26 @@ def _timed_out(request: Any, seconds: float) -> Exception:
 
 # %% ../nbs/rooms/servers.ipynb #1ff19e25
 @lru_cache(None)
-def _gated():
+def _gate_class():
     "The HTTP client of the openai library with a limit of requests at a time"
     import openai
 
     class Gate(openai.DefaultAsyncHttpxClient):
         def __init__(self, most: int, seconds: float, **settings):
             super().__init__(**settings)
-            self.most = self.limit = most
-            self.seconds = seconds
-            self.now = 0
-            self.since = 0.0
+            self.most = most  # requests in flight at most, ever
+            self.limit = most  # and now; a fraction counts towards the next one
+            self.seconds = seconds  # for one whole reply
+            self.in_flight = 0
+            self.reduced_at = 0.0  # moment of the last halving
             self.turn = asyncio.Condition()
 
         async def send(self, request: Any, **settings) -> Any:
             async with self.turn:
-                await self.turn.wait_for(lambda: self.now < int(self.limit))
-                self.now += 1
+                await self.turn.wait_for(
+                    lambda: self.in_flight < int(self.limit)
+                )
+                self.in_flight += 1
             start = time.monotonic()
             code = 0
             try:
@@ -308,7 +317,7 @@ def _gated():
                     reply = await super().send(
                         request, **settings | dict(stream=True)
                     )
-                    reply = _sorted(await _whole(reply))
+                    reply = _with_true_status(await _read_whole(reply))
                 code = reply.status_code
                 return reply
             except TimeoutError:
@@ -320,31 +329,45 @@ def _gated():
             finally:
                 self.adapt(code, start)
                 async with self.turn:
-                    self.now -= 1
+                    self.in_flight -= 1
                     self.turn.notify_all()
 
         def adapt(self, code: int, start: float) -> None:
-            "Fewer at a time after a 429 or a time-out, once for all in flight together; more after an answer"
-            if code in (408, 429) and start >= self.since:
-                self.since = time.monotonic()
-                self.limit = max(1, min(self.limit, self.now) / 2)
-                self.most = self.limit if code == 408 else self.most
+            """Adapt the limit to the status of a reply to a request that was sent at `start`
+
+            Additive increase and multiplicative decrease, as TCP does: half after a 429 or a time-out, one more after
+            as many answers as the limit. Requests that were in flight at the last halving do not count again.
+            """
+            if code in (408, 429) and start >= self.reduced_at:
+                self.reduced_at = time.monotonic()
+                self.limit = max(1, min(self.limit, self.in_flight) / 2)
+                # a server that timed out goes on with what nobody waits for
+                if code == 408:
+                    self.most = self.limit
             elif 0 < code < 400:
                 self.limit = min(self.most, self.limit + 1 / self.limit)
 
     return Gate
 
 # %% ../nbs/rooms/servers.ipynb #071fd359
+# Reasons for the end of a reply: OpenAI's and Azure's `content_filter`, Gemini's
+# SAFETY and others, Anthropic's `refusal`.
 _FILTERED = (
     r"content_filter|safety|recitation|blocklist|prohibited|spii|refusal"
 )
-_LONG = "length", "max_tokens", "model_length", "max_new_tokens"
-_TAG = r"think(?:ing)?|thought|reasoning|\|?(?:begin|end)_of_thought\|?"
-_OPEN = rf"(?i)\s*(?:<(?:{_TAG})>|\[think\]|<\|channel\|>analysis)"
-_CLOSE = rf"</(?:{_TAG})>|<\|end_of_thought\|>|\[/think\]|<\|channel\|>final<\|message\|>"
-_CLOSED = rf"(?is).*(?:{_CLOSE})\s*"
+_CUT_ENDS = "length", "max_tokens", "model_length", "max_new_tokens"
+# marks of thoughts: DeepSeek and Qwen, gpt-oss (<|channel|>), Mistral ([THINK])
+_THOUGHT_TAG = r"think(?:ing)?|thought|reasoning|\|?(?:begin|end)_of_thought\|?"
+_THOUGHT_OPENS = (
+    rf"(?i)\s*(?:<(?:{_THOUGHT_TAG})>|\[think\]|<\|channel\|>analysis)"
+)
+_THOUGHT_CLOSES = rf"</(?:{_THOUGHT_TAG})>|<\|end_of_thought\|>|\[/think\]|<\|channel\|>final<\|message\|>"
+_THOUGHT_CLOSED = rf"(?is).*(?:{_THOUGHT_CLOSES})\s*"
+# words with which a thought begins that has no mark
 _MUSES = r"ok(ay)?|alright|hmm+|wait|first|let me|let's|we (need|have)|i need|so|the user"
 _MUSING = rf"(?i)\s*({_MUSES})\b"
+# The whole answer: an apology, perhaps, then "I cannot" or the like, and no colon and
+# no code behind it, where an answer would stand.
 _DECLINES = (
     r"(?i)\W*(?:(?:i['’]?m|i am|we are)?\s*(?:really |very |so )?sorry|(?:my )?apologies|"
     r"i apologi[sz]e|unfortunately|as an ai\b[^.,]{0,60})?(?:[\s,.;–—-]|but|however)*(?:i|we)"
@@ -353,7 +376,7 @@ _DECLINES = (
     r"[^:`]*"
 )
 
-
+# %% ../nbs/rooms/servers.ipynb #1014a721
 class Unread(str):
     "The empty text in place of a thought without an end or an answer; counted, and not stored"
 
@@ -362,19 +385,17 @@ class Reply(NamedTuple):
     "What a model says in a reply"
 
     text: str  # or `Refused`, or `Unread`
-    thought: Literal[
-        "", "whole", "end"
-    ]  # was set aside; 'end' where only its end was marked
+    # whether a thought was set aside; 'end' where only its end was marked
+    thought: Literal["", "whole", "end"]
     cut: bool  # at the limit of tokens
 
 
 def declines(text: str) -> bool:
     "Whether an answer of a chat model says in words that it will not or cannot answer, and nothing else"
-    return (
-        len(text) < 700
-        and text.count(",") < 9
-        and bool(re.fullmatch(_DECLINES, text))
-    )
+    # a long text, or a row of a table, is an answer, whatever it begins with
+    if len(text) >= 700 or text.count(",") >= 9:
+        return False
+    return bool(re.fullmatch(_DECLINES, text))
 
 # %% ../nbs/rooms/servers.ipynb #3eda35a6
 def _content(content: Any) -> tuple[str | None, bool]:
@@ -397,8 +418,8 @@ def _content(content: Any) -> tuple[str | None, bool]:
             text += part.get("text") or ""
     return text, thought
 
-
-def _said(reply: dict, chat: bool, closes: bool) -> Reply:
+# %% ../nbs/rooms/servers.ipynb #7ed6ba34
+def _read_choice(reply: dict, chat: bool, closes: bool) -> Reply:
     "As `read_reply`, of a reply whose parts are of the right kinds"
     choice = (
         next((c for c in reply["choices"] if not c.get("index")), None) or {}
@@ -415,17 +436,17 @@ def _said(reply: dict, chat: bool, closes: bool) -> Reply:
     )
     thought = "whole" if in_parts or beside else ""
     refusal = message.get("refusal")
-    cut = end in _LONG
+    cut = end in _CUT_ENDS
     if re.search(_FILTERED, end) or refusal and not text:
-        return Reply(Refused(_plain(refusal or end)[:200]), thought, False)
+        return Reply(Refused(_one_line(refusal or end)[:200]), thought, False)
     if text is None and not thought and not cut:
         raise Broken(f"the reply has no text and ended with {end!r}")
     # without half a character
     text = (text or "").encode("utf-8", "ignore").decode()
-    if closed := re.match(_CLOSED, text):
-        thought = "whole" if re.match(_OPEN, text) else "end"
+    if closed := re.match(_THOUGHT_CLOSED, text):
+        thought = "whole" if re.match(_THOUGHT_OPENS, text) else "end"
         text = text[closed.end() :]
-    elif re.match(_OPEN, text) or closes and cut:
+    elif re.match(_THOUGHT_OPENS, text) or closes and cut:
         text = ""
         thought = "whole"
     if not text.strip() and (thought or chat and cut):
@@ -434,51 +455,34 @@ def _said(reply: dict, chat: bool, closes: bool) -> Reply:
 
 # %% ../nbs/rooms/servers.ipynb #838bb725
 def read_reply(reply: dict, chat: bool, closes: bool = False) -> Reply:
-    """What a model says in a reply of the chat or the completions endpoint
+    """What a model says in a reply
 
-    closes: whether thoughts of this model end with a mark and begin without one.
+    Args:
+        reply: JSON of the reply
+        chat: whether of the chat endpoint, else of the completions endpoint
+        closes: whether thoughts of this model end with a mark and begin without one
+
     Raises `Broken` for a reply that has no text, or whose parts are of the wrong kinds.
     """
     try:
-        return _said(reply, chat, closes)
+        return _read_choice(reply, chat, closes)
     except (AttributeError, KeyError, TypeError, IndexError) as e:
         raise Broken(
             f"the reply has another form than the protocol says ({e})"
         ) from None
 
 # %% ../nbs/rooms/servers.ipynb #be199d13
-END_SIGNS = (  # of chat formats, by family
-    *("<|im_end|>", "<|im_start|>"),  # ChatML: Qwen, SmolLM2, Hermes, Yi
-    *(
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|end_of_text|>",
-        "<|start_header_id|>",
-        "<|eot|>",
-    ),  # Llama
-    *(
-        "<|endoftext|>",
-        "<|end|>",
-        "<|return|>",
-        "<|EOT|>",
-    ),  # GPT-2, Phi, gpt-oss, DeepSeek
-    *(
-        "<end_of_turn>",
-        "<start_of_turn>",
-        "<eos>",
-        "</s>",
-    ),  # Gemma, Llama 2, Mistral
-    *(
-        "<|end_of_turn|>",
-        "<|endofturn|>",
-        "<|END_OF_TURN_TOKEN|>",
-    ),  # OpenChat, EXAONE, Command R
-    *(
-        "<｜end▁of▁sentence｜>",
-        "<|user|>",
-        "<|assistant|>",
-    ),  # DeepSeek, GLM, Zephyr
-)
+# Signs of chat formats that end a turn or begin the next, by family of models, as
+# their tokenizers have them.
+_SIGNS_OF_FAMILIES = {
+    "ChatML: Qwen, SmolLM2, Hermes, Yi": "<|im_end|> <|im_start|>",
+    "Llama 3": "<|eot_id|> <|eom_id|> <|end_of_text|> <|start_header_id|> <|eot|>",
+    "GPT-2, Phi, gpt-oss, DeepSeek": "<|endoftext|> <|end|> <|return|> <|EOT|>",
+    "Gemma, Llama 2, Mistral": "<end_of_turn> <start_of_turn> <eos> </s>",
+    "OpenChat, EXAONE, Command R": "<|end_of_turn|> <|endofturn|> <|END_OF_TURN_TOKEN|>",
+    "DeepSeek, GLM, Zephyr": "<｜end▁of▁sentence｜> <|user|> <|assistant|>",
+}
+END_SIGNS = tuple(" ".join(_SIGNS_OF_FAMILIES.values()).split())
 _SIGNS = "|".join(map(re.escape, END_SIGNS))
 
 
@@ -497,17 +501,19 @@ def without_end_sign(text: str, prompt: str | list) -> tuple[str, str]:
     return text, ""
 
 # %% ../nbs/rooms/servers.ipynb #49fe9026
-# the letters with which vocabularies like GPT-2's write bytes
-_LETTERS = {
+# The letters with which vocabularies like GPT-2's write bytes: printable bytes are
+# themselves, the others in their order the letters from 256 on (`bytes_to_unicode` of
+# https://github.com/openai/gpt-2/blob/master/src/encoder.py).
+_BYTE_OF_LETTER = {
     chr(b): b for b in [*range(33, 127), *range(161, 173), *range(174, 256)]
 }
-_LETTERS |= {
+_BYTE_OF_LETTER |= {
     chr(256 + i): b
-    for i, b in enumerate(sorted({*range(256)} - {*_LETTERS.values()}))
+    for i, b in enumerate(sorted({*range(256)} - {*_BYTE_OF_LETTER.values()}))
 }
 
 
-def _piece(token: str) -> bytes:
+def _bytes_of_piece(token: str) -> bytes:
     "Bytes of a token as SentencePiece or llama.cpp write it"
     if re.fullmatch("<0x[0-9A-F]{2}>", token):
         return bytes.fromhex(token[3:5])
@@ -520,15 +526,22 @@ def _piece(token: str) -> bytes:
 def _spellings(tokens: list):
     "What tokens may stand for, in bytes"
     yield [t.encode() for t in tokens]
-    yield [_piece(t) for t in tokens]
-    if all(c in _LETTERS for t in tokens[1:] for c in t):
-        yield [bytes(_LETTERS[c] for c in t if c in _LETTERS) for t in tokens]
+    yield [_bytes_of_piece(t) for t in tokens]
+    if all(c in _BYTE_OF_LETTER for t in tokens[1:] for c in t):
+        yield [
+            bytes(_BYTE_OF_LETTER[c] for c in t if c in _BYTE_OF_LETTER)
+            for t in tokens
+        ]
 
+# %% ../nbs/rooms/servers.ipynb #7045c42c
+def _ends_of_token(places: set, token: bytes, text: bytes) -> set:
+    """Where a token may end that begins at one of some places of a text
 
-def _after(places: set, token: bytes, text: bytes) -> set:
-    "Where a token may end that begins at one of some places of a text"
+    U+FFFD in a token stands for a part of a character, of which nobody says how long it is: one to four bytes of the
+    text, none of them ASCII. What stands between such signs must be in the text as it is.
+    """
     for i, part in enumerate(token.split("\ufffd".encode())):
-        if i:  # a part of a character: one to four bytes
+        if i:
             wide = {
                 (p, q)
                 for p in places
@@ -539,23 +552,35 @@ def _after(places: set, token: bytes, text: bytes) -> set:
     return places
 
 # %% ../nbs/rooms/servers.ipynb #d55abb71
-def _fit(parts: list, begin: set, fewest: int, text: bytes) -> list | None:
-    "Places of each of `parts` in a text of which at least `fewest` are used; None where they do not fit"
+def _fitting_places(
+    parts: list, begin: set, fewest: int, text: bytes
+) -> list | None:
+    """Places of the tokens in a text; None where they do not fit
+
+    Args:
+        parts: bytes of each token
+        begin: places where the second token may begin
+        fewest: at least so many tokens make the text; one behind it is what the server wrote
+        text: bytes of the text
+
+    Forward, each token gives all places that can be reached behind it. The text fits if its end is reached; then of
+    each token those places count from which it fits.
+    """
     reached = [{0}, begin]
     for part in parts[1:]:
-        reached.append(_after(reached[-1], part, text))
+        reached.append(_ends_of_token(reached[-1], part, text))
     for n in range(fewest, len(parts) + 1):
         if len(text) in reached[n]:
             begins = zip(reached[1:n], parts[1:n])
             fitting = [
-                {p for p in some if _after({p}, part, text)}
+                {p for p in some if _ends_of_token({p}, part, text)}
                 for some, part in begins
             ]
             return [{0}, *fitting, {len(text)}]
     return None
 
 
-def _places(tokens: list, text: str) -> list:
+def _token_places(tokens: list, text: str) -> list:
     """For each token the places in a text, in bytes, where it may begin, and where the last one ends
 
     The first token may be None: then nothing is known of it. Raises `Broken` where they do not fit.
@@ -568,7 +593,9 @@ def _places(tokens: list, text: str) -> list:
             firsts = parts[0], parts[0].lstrip()
             begins = [*({len(x)} for x in firsts if raw.startswith(x)), {0}]
         for begin in begins:
-            places = _fit(parts, begin, len(parts) - (first is not None), raw)
+            places = _fitting_places(
+                parts, begin, len(parts) - (first is not None), raw
+            )
             if places:
                 return places
     raise Broken("its tokens cannot be matched to the text that was sent")
@@ -577,18 +604,19 @@ def _places(tokens: list, text: str) -> list:
 class Scored(NamedTuple):
     "Tokens of a text in a reply"
 
-    places: list  # of `_places`
+    places: list  # of `_token_places`
     values: list  # log-probabilities, the first one None
     offsets: list  # where tokens begin, in letters, as far as the server says
 
 
-def _span(scored: Scored, prefix: str, tail: str) -> list:
+def _tail_values(scored: Scored, prefix: str, tail: str) -> list:
     """Log-probabilities of the tokens of `tail`, among those of `prefix + tail`
 
     Raises `Crossing` where no token ends with the prefix, `Broken` for values that cannot be.
     """
     places, values, offsets = scored
     start = len(prefix.encode())
+    # tokens that may begin where the tail does; sure of those with one place
     near = [i for i, p in enumerate(places[1:-1], 1) if start in p]
     sure = [
         i
@@ -601,6 +629,7 @@ def _span(scored: Scored, prefix: str, tail: str) -> list:
             f"a token of the server crosses the end of the prompt: {cure}"
         )
     span = values[(sure or near)[0] : len(places) - 1]
+    # logarithms of probabilities: not above 0 but for rounding, and not infinite
     if not all(isinstance(v, (int, float)) and -1e9 < v < 1e-3 for v in span):
         raise Broken("a log-probability is missing or impossible")
     return span
@@ -627,18 +656,18 @@ def _scored(way: str, reply: dict, text: str) -> Scored:
             raise Broken(
                 "the reply has no log-probabilities of its prompt, or none with their tokens"
             )
-        return Scored(_places(tokens, text), values, offsets)
+        return Scored(_token_places(tokens, text), values, offsets)
     except (AttributeError, KeyError, TypeError, StopIteration) as e:
         raise Broken(
             f"its log-probabilities have another form than the protocol says ({e})"
         ) from None
 
 # %% ../nbs/rooms/servers.ipynb #f04f1162
-_HEAD = "The capital of France is the city of"
-_ENDS = (" seven", " green")
+_TRIAL_HEAD = "The capital of France is the city of"
+_TRIAL_ENDS = (" seven", " green")
 
 
-def _shift(reads: list, ends: tuple, written: float) -> int | None:
+def _lag(reads: list, ends: tuple, written: float) -> int | None:
     """By how many places values lag behind their tokens, from `Scored` of one beginning with several ends
 
     The first end is what the server writes behind this beginning, and `written` the log-probability that it says.
@@ -648,7 +677,7 @@ def _shift(reads: list, ends: tuple, written: float) -> int | None:
         tails = []
         for scored, end in zip(reads, ends, strict=True):
             moved = scored._replace(values=[None] * shift + scored.values)
-            tail = _span(moved, _HEAD, end)
+            tail = _tail_values(moved, _TRIAL_HEAD, end)
             heads.append(
                 moved.values[1 + shift : len(scored.places) - 1 - len(tail)]
             )
@@ -661,6 +690,8 @@ def _shift(reads: list, ends: tuple, written: float) -> int | None:
             continue
         # the beginning is read alike in all, but for the rounding of batches
         noise = max(max(values) - min(values) for values in zip(*heads))
+        # Four times the rounding of a batch is no rounding; a tenth of a nat is what
+        # the same token may differ by when it is written and when it is read.
         differ = noise < (max(tails) - min(tails)) / 4
         if differ and abs(tails[0] - written) < max(0.1, 4 * noise):
             return shift
@@ -685,7 +716,7 @@ _REFUSES = (
 )
 _BLANK_STOP = r"(?i)\bstop\w*.{0,120}(whitespace|blank|empty)"
 
-
+# %% ../nbs/rooms/servers.ipynb #2790daa1
 def _error_text(err: Exception) -> str:
     "All that an error says, also where the server does not put it into a `message`"
     body = getattr(err, "body", None)
@@ -695,7 +726,7 @@ def _error_text(err: Exception) -> str:
     return (str(err) if has_message or not body else f"{err} {body}")[:2000]
 
 
-def _of_prompt(err: Exception) -> bool:
+def _is_too_long(err: Exception) -> bool:
     "Whether an error is about the length of one prompt"
     code = getattr(err, "status_code", None)
     return (
@@ -705,44 +736,44 @@ def _of_prompt(err: Exception) -> bool:
     )
 
 # %% ../nbs/rooms/servers.ipynb #bf95202e
-def _refusal(err: Exception, answered: bool) -> Refused | None:
+def _refusal_in(err: Exception, answered: bool) -> Refused | None:
     "What a filter says of one prompt by an error; `answered`: whether the server has answered others"
     code = getattr(err, "status_code", None)
-    if code not in (400, 403) or _of_prompt(err):
+    if code not in (400, 403) or _is_too_long(err):
         return None
     named = re.search(_REFUSED, str(getattr(err, "body", "")))
     if code == 400 and named:
         return Refused(named[0])
     if answered and re.search(_REFUSES, _error_text(err)):
         words = getattr(err, "message", str(err))
-        return Refused(_plain(words)[:200])
+        return Refused(_one_line(words)[:200])
     return None
 
 
-def _lost_for_good(err: Exception) -> str:
+def _permanent_reason(err: Exception) -> str:
     "Why asking again does not help: 'too long' or 'crossing'; '' where it may"
     if isinstance(err, Crossing):
         return "crossing"
-    return "too long" if _of_prompt(err) else ""
+    return "too long" if _is_too_long(err) else ""
 
 # %% ../nbs/rooms/servers.ipynb #7ab2b828
-def _named(text: str, fields: Iterable[str]) -> list:
+def _fields_named(text: str, fields: Iterable[str]) -> list:
     "Those of some fields that a text names"
     return [f for f in fields if re.search(rf"(?<![a-z_]){f}(?![a-z_])", text)]
 
 
-def _unknown(err: Exception, fields: Iterable[str]) -> str | None:
+def _field_not_taken(err: Exception, fields: Iterable[str]) -> str | None:
     "Which of the `fields` of a request the server does not take, by its error; None for another error"
     text = _error_text(err)
     param = getattr(err, "param", None)
-    if _of_prompt(err) or not re.search(_NOT_TAKEN, text):
+    if _is_too_long(err) or not re.search(_NOT_TAKEN, text):
         return None
     if param in fields:
         return param
-    return next(iter(_named(text, fields)), None)
+    return next(iter(_fields_named(text, fields)), None)
 
 
-def _reason(err: Exception) -> str:
+def _error_line(err: Exception) -> str:
     "What an error says, with its cause, in one line without addresses, keys and control characters"
     line = _error_text(err)
     cause = str(err.__cause__ or "")
@@ -755,17 +786,17 @@ def _reason(err: Exception) -> str:
         "AZURE_OPENAI_API_KEY",
         "AZURE_OPENAI_AD_TOKEN",
     ):
-        line = line.replace(_variable(name) or "<key>", "<key>")
+        line = line.replace(_environment(name) or "<key>", "<key>")
     line = re.sub(r"\w+://\S+", "<address>", line)
     line = re.sub(r"\b(?:sk|pk|gsk|xai)-[\w*.-]{6,}|\S*\*\*+\S*", "<key>", line)
     kind = (
         "" if isinstance(err, (Broken, Crossing)) else f"{type(err).__name__}: "
     )
-    return f"{kind}{_plain(line)[:300]}"
+    return f"{kind}{_one_line(line)[:300]}"
 
 # %% ../nbs/rooms/servers.ipynb #eabe5d6c
 def _usage(reply: dict) -> int | None:
-    "Tokens of its prompt that a server has read, those of its cache included where it says them; None if it does not"
+    "Tokens of its prompt that a server says it has read, those from its cache included; None where it does not say"
     usage = reply.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     read = usage.get("prompt_tokens")
@@ -800,12 +831,15 @@ class Lengths:
         "Whether so few tokens may be a part of a text; what is above suspicion is learned from"
         letters = len(text)
         words = len(re.findall(r"[^\W\d_]+|\d+", text))
-        # a number or a word is one token at least, and seven letters are seldom fewer
+        # A word or a number is one token at least, but for runs that a tokenizer joins
+        # (0.6); seven letters are seldom fewer than one. Short prompts are not judged.
         few = words > 50 and tokens < max(0.6 * words, letters / 7)
         if words > 50 and math.isfinite(self.ratio):
+            # fewer a letter, by a fifth, than of any prompt before
             few = few or tokens < 0.8 * self.ratio * letters
         alike = self.tokens.get(tokens, letters)
         self.tokens[tokens] = max(letters, alike)
+        # prompts of one number of tokens differ by less than a twentieth in length
         same = letters > 2000 and abs(letters - alike) > 0.05 * letters
         if letters <= self.read_whole or not (few or same):
             if letters >= 40 and not few:
@@ -814,9 +848,10 @@ class Lengths:
         return True
 
 # %% ../nbs/rooms/servers.ipynb #08c880f3
-WHO = "The old lighthouse keeper"  # a prompt that every model goes on with in its own way
-# say what weights these are
-_LISTED = (
+# a prompt that every model continues in its own way
+WHO = "The old lighthouse keeper"
+# fields of `/v1/models` that say which weights these are: llama.cpp, vLLM, Ollama
+_WEIGHT_FIELDS = (
     "root",
     "n_params",
     "size",
@@ -841,8 +876,8 @@ class Answering(NamedTuple):
             self.listed[k] != before.listed[k] for k in both
         )
 
-
-def _listed_of(reply: Any, model: str) -> dict:
+# %% ../nbs/rooms/servers.ipynb #33e8673c
+def _weights_listed(reply: Any, model: str) -> dict:
     "What the list of models says of the weights of one of them"
     data = reply.get("data") if isinstance(reply, dict) else None
     if not isinstance(data, list):
@@ -855,7 +890,7 @@ def _listed_of(reply: Any, model: str) -> dict:
     meta = entry.get("meta")
     details = entry | meta if isinstance(meta, dict) else entry
     listed = {}
-    for name in _LISTED:
+    for name in _WEIGHT_FIELDS:
         value = details.get(name)
         if isinstance(value, str):  # a folder's place is nobody's business
             value = os.path.basename(value.rstrip("/"))
@@ -873,7 +908,7 @@ class _Swapped(Exception):
 
 
 @lru_cache(None)
-def _loop(pid: int):
+def _event_loop(pid: int):
     "The event loop of this process"
     loop = asyncio.new_event_loop()
     threading.Thread(
@@ -882,7 +917,9 @@ def _loop(pid: int):
     return loop
 
 
-def _kind(job: tuple[dict, Any]) -> Literal["logprobs", "chat", "completions"]:
+def _endpoint_of(
+    job: tuple[dict, Any],
+) -> Literal["logprobs", "chat", "completions"]:
     "What a job, a pair of settings and prompt, asks of a server"
     settings, prompt = job
     if settings["request"] == "logprobs":
@@ -898,7 +935,14 @@ class OpenAI(LM):
     def __init__(
         self, model: str, mode: str = None, store: Store = None, **options
     ):
-        "model: its name at the server; mode: 'chat' (default) or 'completion'; options: see `OPTIONS`"
+        """A model; the server is asked with the first answer that the store lacks
+
+        Args:
+            model: its name at the server
+            mode: 'chat' (default) or 'completion'
+            store: of its answers, as of `LM`
+            **options: see `OPTIONS`
+        """
         given = dict(options, mode=mode) if mode else options
         self.options = (
             OPTIONS | json.loads(os.environ.get("MEMNB_SERVER") or "{}") | given
@@ -914,7 +958,7 @@ class OpenAI(LM):
         self.model = model
         name = os.path.basename(model) if os.path.isabs(model) else model
         marks = json.dumps(self.body, sort_keys=True) if self.body else ""
-        ident = f"openai:{name}{marks}#{_place(self.url)}"
+        ident = f"openai:{name}{marks}#{_address_mark(self.url)}"
         super().__init__(f"openai:{name}", ident, self.options["mode"], store)
         self.caps = frozenset(
             {"generate"} if self.mode == "chat" else {"generate", "logprobs"}
@@ -923,53 +967,61 @@ class OpenAI(LM):
         self.limits = _LIMITS if self.official else _LIMITS[::-1]
         self.learned()
 
-    def learned(self) -> None:
-        "What is learned of the server as it answers, and nothing yet"
-        self.known = set()  # kinds of requests that were answered before
-        # fields that the server does not take, and 'system', 'blank stop'
-        self.not_taken = set()
-        self.neutral = (
-            {}
-            if self.official
-            else {k: v for k, v in NEUTRAL.items() if k not in self.body}
-        )
-        self.more = 0  # tokens for thoughts
-        self.closes = False  # do thoughts end without a beginning?
-        # whether the completions endpoint takes a prompt as it is
-        self.raw = False
-        self.lengths = Lengths()
-        self.checking = None
-        self.way = None  # how log-probabilities come, and by how many places they are shifted
-        # which model answers, and its name; None: not known yet
-        self.number = None
-        self.served = None
-        self.looked = False
-        self.last = None
-        self.names = set()  # in replies of one run, where they differ
-        self.replaced = []  # lines about models that answered before, for pages
-        self.by_config = (
-            False  # whether neutral values go in a field `generation_config`
-        )
-        self.said = set()  # what was told
-        # how prompts were answered
-        self.kinds = {}
-        self.signs = {}
-
     def _answer(self, todo: list):
         yield from self._answers_of(todo)
 
-    def hint(self, request: str) -> str:
-        "As for all models: log-probabilities are had from the completions endpoint alone"
-        if request == "logprobs" and self.mode == "chat":
-            option = "--server mode=completion, in Python load(..., mode='completion')"
-            return f"Some servers give it in completion mode: {option}."
-        return ""
+# %% ../nbs/rooms/servers.ipynb #312dd94e
+@patch
+def learned(self: OpenAI) -> None:
+    "Forget what was learned of the server; it is learned again as the server answers"
+    # kinds of requests that were answered before
+    self.known = set()
+    # fields that the server does not take, and 'system', 'blank stop'
+    self.not_taken = set()
+    self.neutral = {}
+    if not self.official:
+        unset = {k: v for k, v in NEUTRAL.items() if k not in self.body}
+        self.neutral = unset
+    # whether neutral values go in a field `generation_config`
+    self.neutral_in_config = False
+    self.thought_tokens = 0  # tokens more for thoughts
+    # whether thoughts end with a mark and begin without one
+    self.thoughts_only_close = False
+    # whether the completions endpoint was seen to take a prompt as it is
+    self.takes_raw_prompts = False
+    self.lengths = Lengths()
+    self.checking = None  # lock: one prompt at a time is checked for cuts
+    # (request by which log-probabilities come, places by which they lag)
+    self.way = None
+    # number and name of the model that answers; None: not known yet
+    self.model_number = None
+    self.served_name = None
+    self.has_identified = False
+    self.last_number = None
+    # names in the replies of one run, where they differ
+    self.alternating_names = set()
+    self.page_lines = []  # what pages say beside the counts
+    self.told = set()  # what the terminal was told
+    # kind of an answer, and sign that was cut off -> prompts
+    self.prompts_by_kind = {}
+    self.prompts_by_sign = {}
+
+# %% ../nbs/rooms/servers.ipynb #dfa2f251
+@patch
+def hint(self: OpenAI, request: str) -> str:
+    "As for all models: log-probabilities are had from the completions endpoint alone"
+    if request == "logprobs" and self.mode == "chat":
+        option = (
+            "--server mode=completion, in Python load(..., mode='completion')"
+        )
+        return f"Some servers give it in completion mode: {option}."
+    return ""
 
 # %% ../nbs/rooms/servers.ipynb #d1a5e3c2
-def _key_of_user(azure: bool, name: str) -> str:
+def _api_key(azure: bool, name: str) -> str:
     "The key for a server, from the environment; raises `NoKey` where it is missing or cannot be one"
     variable = "AZURE_OPENAI_API_KEY" if azure else "OPENAI_API_KEY"
-    key = _variable(variable)
+    key = _environment(variable)
     if not key:
         need = "any value for a server without keys, whose address is in OPENAI_BASE_URL"
         need = f"needs the environment variable {variable} ({need})"
@@ -990,7 +1042,7 @@ def client(self: OpenAI) -> Any:
 # %% ../nbs/rooms/servers.ipynb #5d8684b6
 @patch
 def _new_client(self: OpenAI):
-    key = _key_of_user(self.azure, self.name)
+    key = _api_key(self.azure, self.name)
     require("openai", "api")
     import openai
 
@@ -1000,7 +1052,7 @@ def _new_client(self: OpenAI):
         )
     timeout = self.options["timeout"]
     try:
-        gate = _gated()(
+        gate = _gate_class()(
             self.concurrency, timeout, follow_redirects=False, timeout=timeout
         )
     except ValueError as e:
@@ -1020,47 +1072,52 @@ def _new_client(self: OpenAI):
 # %% ../nbs/rooms/servers.ipynb #d2bc3d44
 @patch
 def gives(self: OpenAI, request: str) -> bool:
-    """Whether the server answers a kind of request; whether log-probabilities come is tried, once, by asking for some
+    """Whether the server answers a kind of request
 
-    Without a key only what is in the store counts.
+    Whether log-probabilities come is tried, once, by asking for some. Without a key only what is in the store counts.
+
+    Args:
+        request: 'generate' or 'logprobs'
     """
     if request != "logprobs" or request not in self.caps or self.way:
         return request in self.caps
     try:
-        self.logprobs(_HEAD, [_ENDS[0]])
+        self.logprobs(_TRIAL_HEAD, [_TRIAL_ENDS[0]])
     except (Unsupported, NoKey):
         return False
     return True
 
-
+# %% ../nbs/rooms/servers.ipynb #5475cc6e
 @patch(as_prop=True)
 def notes(self: OpenAI) -> list:
     "What a page says about the answers of this model so far"
-    n = sum(len(prompts) for prompts in self.kinds.values())
+    n = sum(len(prompts) for prompts in self.prompts_by_kind.values())
     lines = []
-    for kind, words in _TOLD.items():
-        if kind in self.kinds:
-            lines.append(f"{len(self.kinds[kind])} of {n} prompts {words}.")
-    for sign, prompts in self.signs.items():
+    for kind, words in _WORDS_OF_KIND.items():
+        if kind in self.prompts_by_kind:
+            lines.append(
+                f"{len(self.prompts_by_kind[kind])} of {n} prompts {words}."
+            )
+    for sign, prompts in self.prompts_by_sign.items():
         lines.append(
             f"{len(prompts)} of {n} answers ended with {sign}, which was cut off."
         )
-    for field, words in _SAID.items():
+    for field, words in _WORDS_OF_FIELD.items():
         if field in self.not_taken:
             lines.append(f"{self.name}{words}.")
     left_out = [field for field in self.neutral if field in self.not_taken]
-    if left_out and not self.by_config:
+    if left_out and not self.neutral_in_config:
         fields = ", ".join(left_out)
         lines.append(
             f"{self.name} does not take {fields}: it may sample in its own way."
         )
-    return lines + self.replaced
+    return lines + self.page_lines
 
 
 @patch
 def _say_once(self: OpenAI, what: str):
-    if what and what not in self.said:
-        self.said.add(what)
+    if what and what not in self.told:
+        self.told.add(what)
         say(f"{self.name}{what}")
 
 # %% ../nbs/rooms/servers.ipynb #cbae3323
@@ -1068,7 +1125,7 @@ def _say_once(self: OpenAI, what: str):
 def _learn(self: OpenAI, field: str):
     "Remember for the rest of the run that the server does not take a field"
     self.not_taken.add(field)
-    self._say_once(_SAID.get(field))
+    self._say_once(_WORDS_OF_FIELD.get(field))
 
 # %% ../nbs/rooms/servers.ipynb #9bb643a1
 @patch
@@ -1077,7 +1134,11 @@ def key_settings(self: OpenAI, settings: dict) -> dict:
     added = {}
     if settings["request"] == "generate" and self.neutral:
         added["neutral"] = self.neutral
-    number = self._latest() if self.number is None else self.number
+    number = (
+        self._latest_number()
+        if self.model_number is None
+        else self.model_number
+    )
     if number:
         added["served"] = number
     return LM.key_settings(self, settings | added)
@@ -1104,30 +1165,30 @@ def _requests(self: OpenAI, prompts: list, settings: dict, reuse: bool):
 @patch
 def _ask(self: OpenAI, prompts: list, settings: dict, reuse: bool = True):
     "As for all models; what was refused, declined in words, cut or not read is counted and said"
-    for _ in range(
-        6
-    ):  # other keys: no temperature is taken, or another model answers
+    # Each round may learn what changes the keys: that no temperature is taken, or that
+    # another model answers. Names that change more often than that take turns.
+    for _ in range(6):
         try:
-            if self.number is None and _all_stored(
+            if self.model_number is None and _all_stored(
                 self, prompts, settings, reuse
             ):
-                self._look_once()
+                self._identify_once()
             answers = LM._ask(self, prompts, settings, reuse)
             break
         except _Again:
             continue
     else:
         raise ModelError(
-            f"{self.name}: {' and '.join(sorted(self.names))} answer in turn. {_PIN}"
+            f"{self.name}: {' and '.join(sorted(self.alternating_names))} answer in turn. {_PIN}"
         )
     if settings["request"] != "generate":
         return answers
-    answers = self._judged(prompts, answers)
+    answers = self._count_kinds(prompts, answers)
     if settings["temperature"]:
         self._compare_samples(prompts, answers)
     return answers
 
-
+# %% ../nbs/rooms/servers.ipynb #e6a85ad4
 def _all_stored(m: LM, prompts: list, settings: dict, reuse: bool) -> bool:
     "Whether a model has all answers in its store, so that nothing would be asked"
     return (
@@ -1136,21 +1197,23 @@ def _all_stored(m: LM, prompts: list, settings: dict, reuse: bool) -> bool:
 
 # %% ../nbs/rooms/servers.ipynb #a5520eb8
 _PIN = "Ask for one of them by its full name, or pin the provider (--server body='{...}')."
-_MANY_ALIKE = 8  # samples: of a prompt whose likeliest answer has half of the probability, 1 in 128 is so
+# Samples. Of a prompt with two answers of probability 1/2 all eight are alike once in
+# 2 ** 7 = 128 cases.
+_MANY_ALIKE = 8
 
 
 @patch
-def _judged(self: OpenAI, prompts: list, answers: list):
+def _count_kinds(self: OpenAI, prompts: list, answers: list):
     "Answers without signs of a chat format, those that decline as `Refused`; all of it counted and said"
     judged = []
     cut = Counter()
     for prompt, answer in zip(prompts, answers):
         kind, answer, sign = _kind_of_answer(prompt, answer)
         mark = json.dumps(prompt)
-        self.kinds.setdefault(kind, set()).add(mark)
+        self.prompts_by_kind.setdefault(kind, set()).add(mark)
         if sign:
             cut[sign] += 1
-            self.signs.setdefault(sign, set()).add(mark)
+            self.prompts_by_sign.setdefault(sign, set()).add(mark)
         judged.append(answer)
     n = len(answers)
     for sign, times in cut.items():
@@ -1164,10 +1227,10 @@ def _judged(self: OpenAI, prompts: list, answers: list):
     unread = sum(isinstance(a, Unread) for a in judged)
     if unread:
         counted = f"{unread} of {n} answers cannot be read, only thoughts came"
-        say(f"{self.name}: {counted}; {_HOW}")
+        say(f"{self.name}: {counted}; {_THOUGHTS_OFF}")
     return judged
 
-
+# %% ../nbs/rooms/servers.ipynb #9ec2710f
 def _kind_of_answer(prompt: Any, answer: Any) -> tuple[str, str, str]:
     "Whether an answer was read, declined, refused or unread; the answer as it counts; the sign that was cut off"
     if isinstance(answer, Unread):
@@ -1196,62 +1259,73 @@ def _compare_samples(self: OpenAI, prompts: list, answers: list) -> None:
     self._say_once(
         f"{alike}: either the model is sure of them, or the server does not sample"
     )
-    self._note(f"{self.name}{alike}; they may be no samples of the model.")
+    self._add_page_line(
+        f"{self.name}{alike}; they may be no samples of the model."
+    )
 
 
 @patch
-def _note(self: OpenAI, line: str):
+def _add_page_line(self: OpenAI, line: str):
     "A line for pages, once"
-    if line not in self.replaced:
-        self.replaced.append(line)
+    if line not in self.page_lines:
+        self.page_lines.append(line)
 
 # %% ../nbs/rooms/servers.ipynb #f875200d
 @patch
-async def _look(self: OpenAI):
+async def _identify(self: OpenAI):
     "Find out which model answers, by what was kept of those before; raises `_Again` where keys change by it"
-    now = await self._answering()
+    now = await self._current_model()
     if now is None:
         return
-    now = now._replace(
-        name=self.served or now.name
-    )  # some choose a model by the prompt
-    before = self._latest() if self.number is None else self.number
-    self.number = await self._number_of(now)
-    self.served = now.name
-    if self.number:
-        change = f"another model answers under this name than {self._since(0)}: all is asked anew"
+    # the name in the reply to a prompt of the run: some servers choose by the prompt
+    now = now._replace(name=self.served_name or now.name)
+    before = (
+        self._latest_number()
+        if self.model_number is None
+        else self.model_number
+    )
+    self.model_number = await self._model_number(now)
+    self.served_name = now.name
+    if self.model_number:
+        change = f"another model answers under this name than {self._when_met(0)}: all is asked anew"
         self._say_once(f": {change}")
-        self._note(f"{self.name}: {change}.")
-    if self.number != before:
+        self._add_page_line(f"{self.name}: {change}.")
+    if self.model_number != before:
         raise _Again
 
 
 @patch
-def _look_once(self: OpenAI):
-    "As `_look`, before anything is asked, if there is a key; a server that is silent is left alone"
-    if self.looked or self.official:
+def _identify_once(self: OpenAI):
+    "As `_identify`, before anything is asked, if there is a key; a server that is silent is left alone"
+    if self.has_identified or self.official:
         return
-    self.looked = True
+    self.has_identified = True
     with suppress(ModelError):
         self.client  # noqa: B018 - a missing key ends it here
         asyncio.run_coroutine_threadsafe(
-            self._look(), _loop(os.getpid())
+            self._identify(), _event_loop(os.getpid())
         ).result()
 
 
 @patch
-def _latest(self: OpenAI) -> int:
+def _latest_number(self: OpenAI) -> int:
     "Number of the model that answered last, as far as the store knows"
-    if self.last is None:
-        self.last = next(n for n in count() if self._kept_model(n + 1) is None)
-    return self.last
+    if self.last_number is None:
+        self.last_number = next(
+            n for n in count() if self._kept_model(n + 1) is None
+        )
+    return self.last_number
 
 # %% ../nbs/rooms/servers.ipynb #ea892c46
 @patch
-def _since(self: OpenAI, number: int) -> str:
+def _when_met(self: OpenAI, number: int) -> str:
     "When the model of a number was met, for people"
     before = self._kept_model(number)
-    name = f" ({before.name})" if before and before.name != self.served else ""
+    name = (
+        f" ({before.name})"
+        if before and before.name != self.served_name
+        else ""
+    )
     return f"in an earlier run{name}"
 
 
@@ -1265,7 +1339,7 @@ def _kept_model(self: OpenAI, number: int) -> Answering | None:
 
 
 @patch
-async def _number_of(self: OpenAI, now: Answering) -> int:
+async def _model_number(self: OpenAI, now: Answering) -> int:
     "The number of a model among those that answered under this name; a new one is kept"
     for number in count():
         before = self._kept_model(number)
@@ -1277,34 +1351,34 @@ async def _number_of(self: OpenAI, now: Answering) -> int:
             continue
         if None in (now.answer, before.answer):
             return number
-        if await self._says_again(now.answer, before.answer):
+        if await self._repeats_answer(now.answer, before.answer):
             return number
 
 # %% ../nbs/rooms/servers.ipynb #ae65abfa
 @patch
-async def _says_again(self: OpenAI, answer: str, before: str) -> bool:
+async def _repeats_answer(self: OpenAI, answer: str, before: str) -> bool:
     "Whether the model says what it said before to `WHO`, at once or when it is asked twice more"
     for _ in range(2):
         if answer == before:
             return True
-        later = await self._answering()
+        later = await self._current_model()
         answer = later.answer if later else answer
     return answer == before
 
 # %% ../nbs/rooms/servers.ipynb #acb51a05
 @patch
-async def _answering(self: OpenAI) -> Answering | None:
+async def _current_model(self: OpenAI) -> Answering | None:
     "What tells the model that answers now from others; None where the server is not to be had"
     import openai
 
     if self.official:
-        return self.served and Answering(self.served, {}, None)
+        return self.served_name and Answering(self.served_name, {}, None)
     once = self.client.with_options(
         max_retries=0, timeout=min(20, self.options["timeout"])
     )
     listed = {}
     with suppress(openai.OpenAIError, ValueError):
-        listed = _listed_of(
+        listed = _weights_listed(
             await once.get("/models", cast_to=object), self.model
         )
     chat = self.mode == "chat"
@@ -1317,14 +1391,11 @@ async def _answering(self: OpenAI) -> Answering | None:
     try:
         body = dict(model=self.model) | fields | self.body
         reply = await once.post(path, body=body, cast_to=object)
-    except (
-        openai.APIStatusError
-    ):  # a field that is not taken, say: then by its list and its name
-        return (
-            Answering(self.served or self.model, listed, None)
-            if listed or self.served
-            else None
-        )
+    except openai.APIStatusError:
+        # a field that is not taken, say: then the list and the name must do
+        if not (listed or self.served_name):
+            return None
+        return Answering(self.served_name or self.model, listed, None)
     except openai.OpenAIError:
         return None
     answer = None
@@ -1335,10 +1406,10 @@ async def _answering(self: OpenAI) -> Answering | None:
         answer = answer if "temperature" in fields else None
     return Answering(_served_name(reply, self.model), listed, answer)
 
-
+# %% ../nbs/rooms/servers.ipynb #31f3b7ab
 def _served_name(reply: dict, model: str) -> str:
     "Name of the model in a reply, without the folder that some servers put before it"
-    return _plain(os.path.basename(str(reply.get("model") or model)))[:60]
+    return _one_line(os.path.basename(str(reply.get("model") or model)))[:60]
 
 # %% ../nbs/rooms/servers.ipynb #440735fe
 @patch
@@ -1351,9 +1422,10 @@ def _fields(self: OpenAI, job: tuple[dict, Any], room: int) -> dict:
         self.neutral, temperature=temperature, stop=self._stop(settings, room)
     )
     if settings.get("seed") is not None:
-        # one seed a draw, and none twice among ten thousand draws of two seeds
+        # seed * 100003 + draw, 100003 a prime: two draws have one seed of the server only
+        # where their numbers differ by a multiple of it
         fields["seed"] = int(settings["seed"]) * 100003 + settings["draw"]
-    if self.by_config and self.neutral:
+    if self.neutral_in_config and self.neutral:
         fields["generation_config"] = _generation_config(temperature or 0)
     for field in [*fields]:
         if fields[field] is None or field in self.not_taken:
@@ -1364,7 +1436,7 @@ def _fields(self: OpenAI, job: tuple[dict, Any], room: int) -> dict:
     )
     return fields
 
-
+# %% ../nbs/rooms/servers.ipynb #f01113fc
 @patch
 def _stop(self: OpenAI, settings: dict, room: int) -> list | None:
     "Stop signs that the server gets: four at most; with room for a thought none, which they could end"
@@ -1406,7 +1478,7 @@ async def _post(self: OpenAI, fields: dict) -> dict:
             break
         except (openai.RateLimitError, openai.InternalServerError) as e:
             headers = e.response.headers
-            pause = _seconds(headers.get("retry-after") or "")
+            pause = _retry_after(headers.get("retry-after") or "")
             if not pause or headers.get("x-should-retry") == "false":
                 raise
             await self._wait(pause, end, e)
@@ -1416,9 +1488,9 @@ async def _post(self: OpenAI, fields: dict) -> dict:
     name = _served_name(reply, self.model)
     if name != self.model:
         self._say_once(f": the answers are those of {name!r}")
-    if self.served is None:
-        self.served = name
-    elif name != self.served:
+    if self.served_name is None:
+        self.served_name = name
+    elif name != self.served_name:
         raise _Swapped(name)
     return reply
 
@@ -1426,7 +1498,7 @@ async def _post(self: OpenAI, fields: dict) -> dict:
 @patch
 async def _wait(self: OpenAI, pause: float, end: float, err: Exception):
     "Wait as long as a server says; raises `ModelError` where that is longer than `wait` allows"
-    wish = f" wants to be left alone for {pause:.3g} s ({_reason(err)})"
+    wish = f" wants to be left alone for {pause:.3g} s ({_error_line(err)})"
     if time.monotonic() + pause > end:
         longest = f"longer than --server wait={self.options['wait']:g} (seconds) allows."
         raise ModelError(f"{self.name}{wish}, {longest}") from None
@@ -1453,12 +1525,16 @@ async def _check_length(self: OpenAI, fields: dict, reply: dict):
                     f"{self.name} {fault}. Give the server {cure}."
                 )
             self.lengths.read_whole = max(len(text), self.lengths.read_whole)
-    if "prompt" in fields and not self.raw and "echo" not in fields:
-        await self._check_raw()
+    if (
+        "prompt" in fields
+        and not self.takes_raw_prompts
+        and "echo" not in fields
+    ):
+        await self._check_no_chat()
 
-
+# %% ../nbs/rooms/servers.ipynb #628f441f
 @patch
-async def _counted(
+async def _tokens_read(
     self: OpenAI, text: str, chat: bool, begin: str = ""
 ) -> int | None:
     "Tokens that the server reads of a text; None where it does not say"
@@ -1482,7 +1558,7 @@ async def _is_cut(self: OpenAI, text: str, chat: bool) -> bool:
     counts = []
     for part in (text, text[:half], text[half:]):
         begin = f"{random.randrange(10**8, 10**9)} "  # so that no cache has it
-        counts.append(await self._counted(part, chat, begin))
+        counts.append(await self._tokens_read(part, chat, begin))
     if None in counts:
         return (
             True  # it counts some prompts and not others: the suspicion stays
@@ -1493,20 +1569,20 @@ async def _is_cut(self: OpenAI, text: str, chat: bool) -> bool:
 
 
 @patch
-async def _check_raw(self: OpenAI):
+async def _check_no_chat(self: OpenAI):
     "Raises `ModelError` where the completions endpoint puts a prompt into a chat format"
-    tokens = await self._counted(random.choice(string.ascii_letters), False)
+    tokens = await self._tokens_read(random.choice(string.ascii_letters), False)
     if tokens is not None and tokens > 3:
         fault = f"makes a chat of a prompt: it read {tokens} tokens of a single letter"
         cure = "use mode=chat (--server mode=chat, in Python load(..., mode='chat'))"
         raise ModelError(
             f"{self.name}: the completions endpoint {fault}. Its answers are no completions: {cure}."
         )
-    self.raw = True
+    self.takes_raw_prompts = True
 
 # %% ../nbs/rooms/servers.ipynb #a6db771f
 @patch
-def _wiser(
+def _learns_from(
     self: OpenAI, err: Exception, fields: dict, job: tuple[dict, Any]
 ) -> bool:
     "Whether an error has taught how to ask, so that the same may be asked again; raises `_Again` where keys change"
@@ -1516,7 +1592,9 @@ def _wiser(
     ):
         return True
     system = "messages" in fields and fields["messages"][0]["role"] == "system"
-    field = _unknown(err, set(fields) - {"prompt", "messages", *self.body})
+    field = _field_not_taken(
+        err, set(fields) - {"prompt", "messages", *self.body}
+    )
     other_limit = set(_LIMITS) - self.not_taken - {field}
     blank = any(not s.strip() for s in fields.get("stop") or [])
     if system and re.search(_ROLES, text):
@@ -1526,7 +1604,7 @@ def _wiser(
     elif (
         not field
         or field in _LIMITS
-        and (_kind(job) != "chat" or not other_limit)
+        and (_endpoint_of(job) != "chat" or not other_limit)
     ):
         return False
     self._learn(field)
@@ -1534,12 +1612,12 @@ def _wiser(
         raise _Again
     return True
 
-
+# %% ../nbs/rooms/servers.ipynb #24aa56e0
 @patch
 def _without_neutral(self: OpenAI, text: str, fields: dict) -> bool:
     "Whether neutral values that an error names are left out, or written otherwise, from now on"
     sent = [k for k in (*self.neutral, "generation_config") if k in fields]
-    refused = _named(text, sent)
+    refused = _fields_named(text, sent)
     if not refused or re.search(_TOO_LONG, text):
         return False
     if (
@@ -1550,7 +1628,7 @@ def _without_neutral(self: OpenAI, text: str, fields: dict) -> bool:
         self.neutral = self.neutral | dict(top_k=-1)
         return True
     # `transformers serve` names all that it does not expect, and takes the values in a field of its own
-    self.by_config = (
+    self.neutral_in_config = (
         "Unexpected fields" in text and "generation_config" not in refused
     )
     self.not_taken |= {*refused}
@@ -1558,10 +1636,10 @@ def _without_neutral(self: OpenAI, text: str, fields: dict) -> bool:
 
 # %% ../nbs/rooms/servers.ipynb #98466850
 @patch
-async def _attempt(self: OpenAI, job: tuple[dict, Any]):
+async def _answer_to(self: OpenAI, job: tuple[dict, Any]):
     "The answer to a job; asked anew at once when something was learned on the way"
     settings, prompt = job
-    kind = _kind(job)
+    kind = _endpoint_of(job)
     if kind == "logprobs":
         return await self._logprobs(*prompt)
     answer = await (
@@ -1582,57 +1660,65 @@ async def _reply_to(self: OpenAI, job: tuple[dict, Any], room: int) -> Reply:
     "What the server says to a job, once it is known how to ask"
     import openai
 
-    kind = _kind(job)
+    kind = _endpoint_of(job)
     while True:
         fields = self._fields(job, room)
         try:
             reply = await self._post(fields)
         except openai.APIStatusError as e:
-            if (refused := _refusal(e, kind in self.known)) is not None:
+            if (refused := _refusal_in(e, kind in self.known)) is not None:
                 return Reply(refused, "", False)
-            if not self._wiser(e, fields, job):
+            if not self._learns_from(e, fields, job):
                 raise
             continue
-        return read_reply(reply, kind == "chat", self.closes)
+        return read_reply(reply, kind == "chat", self.thoughts_only_close)
 
-
+# %% ../nbs/rooms/servers.ipynb #1aa14638
 @patch
 async def _continuation(self: OpenAI, job: tuple[dict, Any]) -> str:
     "The text behind a prompt of the completions endpoint"
     reply = await self._reply_to(job, 0)
-    self.closes = self.closes or reply.thought == "end"
+    self.thoughts_only_close = (
+        self.thoughts_only_close or reply.thought == "end"
+    )
     return reply.text
 
 # %% ../nbs/rooms/servers.ipynb #7be7704b
 @patch
 async def _chat_answer(self: OpenAI, job: tuple[dict, Any]) -> str:
     "The answer of a chat model, with room for a thought where it thinks"
-    reply = await self._reply_to(job, self.more)
-    room = self.more
-    self.closes = self.closes or reply.thought == "end"
+    reply = await self._reply_to(job, self.thought_tokens)
+    room = self.thought_tokens
+    self.thoughts_only_close = (
+        self.thoughts_only_close or reply.thought == "end"
+    )
     if room:
         return reply.text
     if reply.thought and (reply.cut or not reply.text):
-        self.more = THOUGHTS
+        self.thought_tokens = THOUGHTS
         allowance = f"{THOUGHTS:,} tokens more an answer"
-        self._say_once(f" thinks: up to {allowance}, for its thoughts; {_HOW}")
+        self._say_once(
+            f" thinks: up to {allowance}, for its thoughts; {_THOUGHTS_OFF}"
+        )
         return (await self._reply_to(job, THOUGHTS)).text
     if not reply.cut or self.known or not re.match(_MUSING, reply.text):
         return reply.text
     # it begins like a thought and is cut: does a thought end, given room?
     longer = await self._reply_to(job, THOUGHTS)
-    self.closes = self.closes or longer.thought == "end"
+    self.thoughts_only_close = (
+        self.thoughts_only_close or longer.thought == "end"
+    )
     if not longer.thought:
         return reply.text
-    self.more = THOUGHTS
+    self.thought_tokens = THOUGHTS
     self._say_once(
-        f" thinks: up to {THOUGHTS:,} tokens more an answer, for its thoughts; {_HOW}"
+        f" thinks: up to {THOUGHTS:,} tokens more an answer, for its thoughts; {_THOUGHTS_OFF}"
     )
     return longer.text
 
 # %% ../nbs/rooms/servers.ipynb #c9e3d70e
 @patch
-async def _score(self: OpenAI, way: str, text: str) -> Scored:
+async def _score_text(self: OpenAI, way: str, text: str) -> Scored:
     "The tokens of a text with their log-probabilities, by one of the two requests"
     asked = (
         dict(echo=True, logprobs=1)
@@ -1646,10 +1732,10 @@ async def _score(self: OpenAI, way: str, text: str) -> Scored:
 
 
 @patch
-async def _written(self: OpenAI) -> tuple[str, float]:
+async def _own_continuation(self: OpenAI) -> tuple[str, float]:
     "What the server writes behind the head, and the log-probability that it says"
     reply = await self._post(
-        dict(prompt=_HEAD, max_tokens=1, temperature=0, logprobs=1)
+        dict(prompt=_TRIAL_HEAD, max_tokens=1, temperature=0, logprobs=1)
     )
     try:
         choice = reply["choices"][0]
@@ -1664,7 +1750,7 @@ async def _written(self: OpenAI) -> tuple[str, float]:
 
 # %% ../nbs/rooms/servers.ipynb #599f9588
 @patch
-async def _find_way(self: OpenAI):
+async def _find_route(self: OpenAI):
     "Find out by which request log-probabilities come; raises `Unsupported` where by neither"
     import openai
 
@@ -1672,10 +1758,13 @@ async def _find_way(self: OpenAI):
     written = None
     for route in ("echo", "prompt_logprobs"):
         try:
-            written = written or await self._written()
-            ends = written[0], *_ENDS
-            shift = _shift(
-                [await self._score(route, _HEAD + end) for end in ends],
+            written = written or await self._own_continuation()
+            ends = written[0], *_TRIAL_ENDS
+            shift = _lag(
+                [
+                    await self._score_text(route, _TRIAL_HEAD + end)
+                    for end in ends
+                ],
                 ends,
                 written[1],
             )
@@ -1692,7 +1781,9 @@ async def _find_way(self: OpenAI):
             ):
                 raise
             why[route] = (
-                _reason(e) if _reason(e) not in why.values() else "the same"
+                _error_line(e)
+                if _error_line(e) not in why.values()
+                else "the same"
             )
     self.caps -= {"logprobs"}
     reasons = "; ".join(f"{route}: {reason}" for route, reason in why.items())
@@ -1710,14 +1801,14 @@ async def _logprobs(self: OpenAI, prefix: str, tail: str) -> list:
         lacks = "has no log-probabilities after messages; pass the prompt as one string, or use"
         raise Unsupported(f"{self.name}: a server {lacks} hf:<model>")
     if not self.way:
-        await self._find_way()
+        await self._find_route()
     route, shift = self.way
     if shift:
         self._say_once(
             " gives each token the log-probability of the next; moved back by one"
         )
-    scored = await self._score(route, prefix + tail)
-    return _span(
+    scored = await self._score_text(route, prefix + tail)
+    return _tail_values(
         scored._replace(values=[None] * shift + scored.values), prefix, tail
     )
 
@@ -1726,17 +1817,23 @@ class Batch:
     "What has come of the jobs of one call"
 
     def __init__(self, todo: list, put: Callable):
-        "put: takes (place, answer or error)"
+        """No job is answered yet
+
+        Args:
+            todo: jobs, pairs of settings and prompt
+            put: takes (place, answer or error)
+        """
         self.todo = todo
         self.put = put
-        self.kind = _kind(todo[0])
-        self.over = []  # answers and errors as they came
-        self.row = 0  # failures in a row that are not about one prompt
-        self.refused = {}  # place -> what may be a refusal of this prompt, until another is answered
+        self.kind = _endpoint_of(todo[0])
+        self.arrived = []  # answers and errors as they came
+        self.failures_in_row = 0  # of those that are not about one prompt
+        # place -> what may be a refusal of this prompt, until another is answered
+        self.refused = {}
 
     def take(self, place: int, answer: Any, answered: bool) -> None:
         "Put an answer, and with the first one what was refused before"
-        self.over.append(answer)
+        self.arrived.append(answer)
         self.put((place, answer))
         if answered:
             for other, refused in self.refused.items():
@@ -1745,60 +1842,64 @@ class Batch:
 
 # %% ../nbs/rooms/servers.ipynb #55da20d4
 @patch
-async def _ask_one(self: OpenAI, batch: Batch, place: int):
+async def _answer_place(self: OpenAI, batch: Batch, place: int):
     "Ask for one answer of a batch; raises what ends the run"
     try:
-        answer = await self._attempt(batch.todo[place])
+        answer = await self._answer_to(batch.todo[place])
     except Exception as e:
         answer = e
     answered = not isinstance(answer, (Exception, Unread))
     if answered:
         self.known.add(batch.kind)
     elif isinstance(answer, Exception) and batch.kind not in self.known:
-        refused = _refusal(answer, True)
+        refused = _refusal_in(answer, True)
         if refused is not None:
-            answering = None if self.official else await self._answering()
+            answering = None if self.official else await self._current_model()
             if (
                 answering is None or answering.answer is None
             ):  # is it this prompt, or are they all refused?
                 batch.refused[place] = refused
-                batch.over.append(answer)
+                batch.arrived.append(answer)
                 return
             answer = refused
-    if answered and self.number is None:
+    if answered and self.model_number is None:
         try:
-            await self._look()  # before the first answer is kept
+            await self._identify()  # before the first answer is kept
         except _Again as again:
-            self._end(again, batch)
-        self.number = self.number or 0
+            self._raise_if_fatal(again, batch)
+        self.model_number = self.model_number or 0
     batch.take(place, answer, answered)
-    failed = isinstance(answer, Exception) and not _lost_for_good(answer)
-    batch.row = batch.row + 1 if failed else 0
+    failed = isinstance(answer, Exception) and not _permanent_reason(answer)
+    batch.failures_in_row = batch.failures_in_row + 1 if failed else 0
     if failed:
-        self._end(answer, batch)
+        self._raise_if_fatal(answer, batch)
 
 # %% ../nbs/rooms/servers.ipynb #b8cff6b0
 @patch
-async def _work(self: OpenAI, todo: list, put: Callable) -> None:
+async def _answer_all(self: OpenAI, todo: list, put: Callable) -> None:
     "Put (place, answer or error) for each job; raises what ends the run before all are done"
     batch = Batch(todo, put)
     places = iter(range(len(todo)))
-    while batch.kind not in self.known and len(batch.over) < min(3, len(todo)):
-        await self._ask_one(batch, next(places))  # one by one at first
-    if batch.kind not in self.known and (
-        len(batch.over) < len(todo) or batch.refused
+    # One by one at first, and three at most: a wrong key or name costs a request, and a
+    # first prompt that has a fault of its own does not end the run.
+    while batch.kind not in self.known and len(batch.arrived) < min(
+        3, len(todo)
     ):
-        last = batch.over[-1]
+        await self._answer_place(batch, next(places))
+    if batch.kind not in self.known and (
+        len(batch.arrived) < len(todo) or batch.refused
+    ):
+        last = batch.arrived[-1]
         if isinstance(last, Unread):
             raise ModelError(
-                f"{self.name} answers with nothing but thoughts; {_HOW}."
+                f"{self.name} answers with nothing but thoughts; {_THOUGHTS_OFF}."
             )
-        if not any(map(_lost_for_good, batch.over)):
-            raise self._refuses(last)
+        if not any(map(_permanent_reason, batch.arrived)):
+            raise self._refused_for_all(last)
 
     async def worker() -> None:
         for place in places:
-            await self._ask_one(batch, place)
+            await self._answer_place(batch, place)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -1809,16 +1910,16 @@ async def _work(self: OpenAI, todo: list, put: Callable) -> None:
 
 # %% ../nbs/rooms/servers.ipynb #ba701499
 @patch
-def _refuses(self: OpenAI, err: Exception) -> ModelError:
+def _refused_for_all(self: OpenAI, err: Exception) -> ModelError:
     cure = f"the key, the model name, {_URL} and what the model takes (--server body='{{...}}')"
     refusal = (
-        f"{self.name} refused ({_reason(err)}), as it would for all prompts"
+        f"{self.name} refused ({_error_line(err)}), as it would for all prompts"
     )
     return ModelError(f"{refusal}. Check {cure}.")
 
-
+# %% ../nbs/rooms/servers.ipynb #25154511
 @patch
-def _end(self: OpenAI, err: Exception, batch: Batch):
+def _raise_if_fatal(self: OpenAI, err: Exception, batch: Batch):
     "Raise what ends the run, where an error hits all prompts alike"
     if (
         isinstance(err, (_Again, _Swapped))
@@ -1828,7 +1929,7 @@ def _end(self: OpenAI, err: Exception, batch: Batch):
         raise err
     code = getattr(err, "status_code", 0)
     param = str(getattr(err, "param", None) or "prompt")
-    nothing_yet = batch.kind not in self.known and len(batch.over) < len(
+    nothing_yet = batch.kind not in self.known and len(batch.arrived) < len(
         batch.todo
     )
     no_money = getattr(err, "code", None) == "insufficient_quota"
@@ -1843,17 +1944,17 @@ def _end(self: OpenAI, err: Exception, batch: Batch):
             " The server sends requests elsewhere, and prompts do not follow."
         )
         raise ModelError(
-            f"{self._refuses(err)}{away if 300 <= code < 400 else ''}"
+            f"{self._refused_for_all(err)}{away if 300 <= code < 400 else ''}"
         )
     if nothing_yet and "Connection" in type(err).__name__:
         raise ModelError(
-            f"{self.name} cannot be reached ({_reason(err)}). Check {_URL}."
+            f"{self.name} cannot be reached ({_error_line(err)}). Check {_URL}."
         )
     # twenty, and four more than are in flight together when a server dies
-    if batch.row >= max(20, self.concurrency + 4):
-        last = f"the last with {_reason(err)}."
+    if batch.failures_in_row >= max(20, self.concurrency + 4):
+        last = f"the last with {_error_line(err)}."
         raise NoAnswer(
-            f"{self.name} failed on {batch.row} prompts in a row, {last}"
+            f"{self.name} failed on {batch.failures_in_row} prompts in a row, {last}"
         )
 
 # %% ../nbs/rooms/servers.ipynb #3c26cd7b
@@ -1863,7 +1964,7 @@ def _answers_of(self: OpenAI, todo: list):
     self.client  # noqa: B018 - a missing key is said before anything else
     arrived = queue.SimpleQueue()
     work = asyncio.run_coroutine_threadsafe(
-        self._work(todo, arrived.put), _loop(os.getpid())
+        self._answer_all(todo, arrived.put), _event_loop(os.getpid())
     )
     work.add_done_callback(lambda _: arrived.put(None))
     n = 0
@@ -1874,7 +1975,9 @@ def _answers_of(self: OpenAI, todo: list):
             if isinstance(answer, Exception):
                 lost.append(
                     Lost(
-                        todo[place][1], _reason(answer), _lost_for_good(answer)
+                        todo[place][1],
+                        _error_line(answer),
+                        _permanent_reason(answer),
                     )
                 )
                 continue
@@ -1886,9 +1989,9 @@ def _answers_of(self: OpenAI, todo: list):
     try:
         work.result()
     except _Swapped as e:
-        self.names |= {self.served, str(e)}
-        self.number = None
-        self.served = None
+        self.alternating_names |= {self.served_name, str(e)}
+        self.model_number = None
+        self.served_name = None
         self.known = set()
         raise _Again from None
     except (ModelError, NoAnswer) as e:

@@ -30,7 +30,8 @@ from filelock import FileLock
 from .core import cache_dir, did_you_mean, replacing, say
 
 # %% ../nbs/rooms/store.ipynb #f8a155bb
-# as json.dumps, faster
+# One text for one value: keys in order, letters as they are. An encoder that is
+# kept is faster than `json.dumps`, which makes a new one for these options.
 to_json = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
 
 
@@ -49,18 +50,20 @@ class Row(NamedTuple):
 COLUMNS = Row._fields
 
 
-def _hash(text: str) -> str:
+def _sha256(text: str) -> str:
+    # a prompt may hold half of a pair of surrogates, as JSON allows: UTF-8 does not
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _key(
+def _key_of_json(
     model: str, settings: str, prompt: str
 ) -> str:  # settings and prompt are JSON
-    return _hash(f"[{to_json(model)}, {settings}, {prompt}]")
+    return _sha256(f"[{to_json(model)}, {settings}, {prompt}]")
 
 
 def _answer_sum(key: str, answer: str) -> str:  # answer is JSON
-    return _hash(f"{key} {answer}")[:16]
+    # 16 digits, 64 bits: accidents that keep them are one in 10^19
+    return _sha256(f"{key} {answer}")[:16]
 
 # %% ../nbs/rooms/store.ipynb #a51d02e7
 def key_of(
@@ -78,20 +81,23 @@ def key_of(
     Returns:
         64 hexadecimal digits
     """
-    return _key(model, to_json(settings), to_json(prompt))
+    return _key_of_json(model, to_json(settings), to_json(prompt))
 
 
 def is_sound(row: tuple) -> bool:
     "Whether a row, in the order of `COLUMNS`, is as it was written"
     row = Row(*row)
-    if not all(isinstance(value, str) for value in row[:5]):
+    # a damaged page can give numbers or bytes where texts were written
+    *texts, _, _ = row
+    if not all(isinstance(text, str) for text in texts):
         return False
-    own_key = _key(row.model, row.settings, row.prompt)
+    own_key = _key_of_json(row.model, row.settings, row.prompt)
     return row.key == own_key and row.sha == _answer_sum(row.key, row.answer)
 
 # %% ../nbs/rooms/store.ipynb #f22c2162
-# by which the clocks of two machines that share a store may differ
-_CLOCKS = timedelta(minutes=1)
+# Two machines that share a store agree on the time to less than this: NTP keeps
+# them within a second, a minute is generous.
+_CLOCK_DIFFERENCE = timedelta(minutes=1)
 _FIRST_MET = {}  # word in MEMNB_FRESH -> when this process first met it
 
 
@@ -103,13 +109,17 @@ def _now():
     return _utc(datetime.now(UTC))
 
 
-def _latest(since: str = "") -> str:
-    "The youngest moment at which an answer can have been made"
-    return max(_utc(datetime.now(UTC) + _CLOCKS), since)
+def _latest_moment(since: str = "") -> str:
+    "The latest moment at which an answer can have been made: now, or `since` where that is later"
+    return max(_utc(datetime.now(UTC) + _CLOCK_DIFFERENCE), since)
 
 
 def fresh_since() -> str:
-    "The moment (UTC, as in `when`) before which an answer does not count, from `MEMNB_FRESH`; '' where all count"
+    """The moment before which an answer does not count, from `MEMNB_FRESH`
+
+    Returns:
+        a moment in UTC, as in `Row.when`; '' where all answers count
+    """
     word = os.environ.get("MEMNB_FRESH", "").strip()
     if word.lower() in ("", "0", "no", "false"):
         _FIRST_MET.clear()
@@ -120,29 +130,35 @@ def fresh_since() -> str:
         return _FIRST_MET.setdefault(word, _now())
 
 # %% ../nbs/rooms/store.ipynb #7f014d0b
-_NAMES = ", ".join(f'"{column}"' for column in COLUMNS)
+_COLUMN_LIST = ", ".join(f'"{column}"' for column in COLUMNS)
 _SCHEMA = """CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, model TEXT, settings TEXT,
     prompt TEXT, answer TEXT, sha TEXT, "when" TEXT);
     CREATE INDEX IF NOT EXISTS by_model ON answers (model)"""
-_INSERT = f"INSERT OR REPLACE INTO answers ({_NAMES}) VALUES (?,?,?,?,?,?,?)"
-# the answer that is there stays, but one from before a moment, or from after another
-_PUT = f"""INSERT INTO answers ({_NAMES}) VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
+_INSERT_OR_REPLACE = (
+    f"INSERT OR REPLACE INTO answers ({_COLUMN_LIST}) VALUES (?,?,?,?,?,?,?)"
+)
+# The stored answer stays, except one from before a first moment (too old) or from
+# after a second one (a wrong clock). Both moments are parameters of the statement.
+_INSERT_UNLESS_THERE = f"""INSERT INTO answers ({_COLUMN_LIST}) VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET
     answer=excluded.answer, sha=excluded.sha, "when"=excluded."when"
     WHERE coalesce(answers."when", '') < ? OR answers."when" > ?"""
-# moments before and after all others: whatever is there stays
-_KEEP = (
-    "",
-    "~",
-)
+# As texts, '' is before and '~' behind every moment in ISO format: no stored answer
+# is too old or too young, and each stays.
+_KEEP_ANY = ("", "~")
 
 
-def _connect(
-    path: Path, mode: str
-) -> (
-    sqlite3.Connection
-):  # 'rwc', 'rw', 'ro', or 'immutable': nobody writes to it
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    """An open file
+
+    Args:
+        path: of the file
+        mode: 'rwc' (made where it is missing), 'rw', 'ro', or 'immutable', which needs no lock and so is only right
+            where no process writes to it
+    """
     options = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     address = f"{Path(path).absolute().as_uri()}?{options}"
+    # No isolation level: each statement is a transaction unless BEGIN says otherwise.
+    # Threads take turns by a lock of `Store`; another process is waited for 60 s.
     db = sqlite3.connect(
         address,
         timeout=60,
@@ -154,8 +170,9 @@ def _connect(
     db.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     return db
 
-
+# %% ../nbs/rooms/store.ipynb #a0eaa5ae
 def _error_code(error: Exception):
+    # the low byte is the primary code, https://sqlite.org/rescode.html
     return getattr(error, "sqlite_errorcode", 0) & 255
 
 
@@ -163,8 +180,9 @@ def _is_damage(error: Exception):
     return _error_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 # %% ../nbs/rooms/store.ipynb #b3c0a9d2
-# https://sqlite.org/wal.html: "WAL does not work over a network filesystem"
-_NETWORK = """afs beegfs ceph cifs fuse.glusterfs fuse.sshfs glusterfs gpfs lustre ncpfs nfs nfs4 smb3
+# https://sqlite.org/wal.html: "WAL does not work over a network filesystem".
+# Names as /proc/mounts has them, see filesystems(5) and mount(8).
+_NETWORK_KINDS = """afs beegfs ceph cifs fuse.glusterfs fuse.sshfs glusterfs gpfs lustre ncpfs nfs nfs4 smb3
     smbfs""".split()
 _MOUNTS = Path("/proc/mounts")  # of Linux
 
@@ -183,15 +201,17 @@ def _network_kind(folder: Path) -> str:
                 nearest[0].parts
             ):
                 nearest = place, kind
-    return nearest[1] if nearest[1] in _NETWORK else ""
+    return nearest[1] if nearest[1] in _NETWORK_KINDS else ""
 
 # %% ../nbs/rooms/store.ipynb #d4e7b6f1
-# more rows than one damaged inner page leads to: some 400 leaves of a few rows
-_HIDDEN = 10**4
-_LAST_NUMBER = 2**62
+# More rows than one damaged inner page leads to. A page of 4,096 bytes holds some
+# 400 pointers to leaves, and a leaf a few answers.
+_ROWS_BELOW_A_PAGE = 10**4
+# rowids go to 2^63 - 1; half of that leaves room for the last doubled step
+_LAST_ROWID = 2**62
 
 
-def _reads(db: sqlite3.Connection, number: int) -> bool:
+def _is_readable_from(db: sqlite3.Connection, number: int) -> bool:
     "Whether SQL can look for a row from this number on"
     try:
         db.execute(
@@ -202,24 +222,26 @@ def _reads(db: sqlite3.Connection, number: int) -> bool:
         return False
 
 
-def _behind(db: sqlite3.Connection, number: int):
-    "The first number behind an unreadable one from which on SQL reads, looked for in steps that double"
+def _next_readable(db: sqlite3.Connection, number: int):
+    "The first number behind an unreadable one from which on SQL reads; doubled steps, then bisection"
     step = 1
-    while number < _LAST_NUMBER and not _reads(db, number + step):
+    while number < _LAST_ROWID and not _is_readable_from(db, number + step):
         number += step
         step *= 2
     between = range(number + 1, number + step)
-    return number + 1 + bisect_left(between, True, key=lambda n: _reads(db, n))
+    return (
+        number
+        + 1
+        + bisect_left(between, True, key=lambda n: _is_readable_from(db, n))
+    )
 
 # %% ../nbs/rooms/store.ipynb #e02c6a57
-def _readable(db: sqlite3.Connection) -> Iterator:
+def _sound_rows(db: sqlite3.Connection) -> Iterator:
     "Sound rows of a damaged file that can still be read, in the order of their numbers; some come twice"
     number = 1  # from which on is read
     last = 0  # number of the last sound row
-    query = (
-        f"SELECT rowid, {_NAMES} FROM answers WHERE rowid >= ? ORDER BY rowid"
-    )
-    while number < _LAST_NUMBER:
+    query = f"SELECT rowid, {_COLUMN_LIST} FROM answers WHERE rowid >= ? ORDER BY rowid"
+    while number < _LAST_ROWID:
         try:
             for row_number, *values in db.execute(query, (number,)):
                 if is_sound(values):
@@ -229,11 +251,11 @@ def _readable(db: sqlite3.Connection) -> Iterator:
             return
         except sqlite3.DatabaseError:
             number += 1
-            if number > last + _HIDDEN:
-                number = last = _behind(db, number)
+            if number > last + _ROWS_BELOW_A_PAGE:
+                number = last = _next_readable(db, number)
 
 # %% ../nbs/rooms/store.ipynb #0a9be6c3
-_PAGE = 4096  # bytes of a page, since SQLite 3.12
+_PAGE_BYTES = 4096  # bytes of a page, since SQLite 3.12
 # first byte of an inner page and of a leaf of a table, https://sqlite.org/fileformat.html 1.6
 _TABLE_PAGES = (b"\x05", b"\x0d")
 
@@ -250,12 +272,14 @@ def _knows_table(path: Path) -> bool:
         return False
 
 
-def _give_first_page(path: Path):
+def _write_first_page(path: Path):
     with closing(sqlite3.connect(":memory:")) as empty:
-        empty.executescript(f"PRAGMA page_size={_PAGE}; {_SCHEMA}")
-        page = bytearray(empty.serialize()[:_PAGE])
-    # the number of pages holds only where two counters agree: let SQLite look at the size of the file
+        empty.executescript(f"PRAGMA page_size={_PAGE_BYTES}; {_SCHEMA}")
+        page = bytearray(empty.serialize()[:_PAGE_BYTES])
+    # https://sqlite.org/fileformat2.html 1.3. The header's number of pages counts only
+    # where the counters at 24 and at 92 agree: SQLite is to look at the file's size.
     page[92:96] = b"\xff" * 4
+    # versions for writing and reading at 18 and 19; 2 is a file with a write-ahead log
     if Path(f"{path}-wal").exists():
         page[18:20] = b"\x02\x02"
     with open(path, "r+b") as file:
@@ -264,31 +288,31 @@ def _give_first_page(path: Path):
 # %% ../nbs/rooms/store.ipynb #1b5e7d90
 @contextmanager
 def _copy_of(path: Path):
-    "A copy of a damaged file, open; reading would write to the file itself, which stays as it was"
+    "A copy of a damaged file, open. Opening a file with a write-ahead log writes to it; the damaged one must stay."
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         copy = Path(folder) / "copy"
         for end in ("", "-wal"):
             if Path(f"{path}{end}").exists():
                 shutil.copy(f"{path}{end}", f"{copy}{end}")
         if not _knows_table(copy):
-            _give_first_page(copy)
+            _write_first_page(copy)
         with closing(_connect(copy, "rw")) as db:
-            # else SQLite refuses a file that is shorter than its first page says
+            # without it SQLite refuses a file that is shorter than its first page says
             db.execute("PRAGMA writable_schema=ON")
             yield db
 
 
-def _is_ours(path: Path) -> bool:
+def _is_store_file(path: Path) -> bool:
     "Whether a damaged file is a store: its first page says so, or it holds a row whose checksums are right"
     with open(path, "rb") as file:
-        first_page = file.read(_PAGE)
+        first_page = file.read(_PAGE_BYTES)
         kind_of_second = file.read(1)
     if b"TABLE answers" in first_page and b"settings" in first_page:
         return True
     if kind_of_second not in _TABLE_PAGES:
         return False
     with _copy_of(path) as db:
-        return next(_readable(db), None) is not None
+        return next(_sound_rows(db), None) is not None
 
 # %% ../nbs/rooms/store.ipynb #8aef6357
 class Store:
@@ -298,10 +322,12 @@ class Store:
         self,
         path: Path | str | None = None,
     ):
-        """Open a file; ValueError for one that is no store, PermissionError where none can be
+        """Open the file of answers
 
         Args:
             path: of the file; default: `MEMNB_STORE`, else one in the user's cache
+
+        Raises ValueError for a file that is no store, PermissionError where none can be made.
         """
         given = path or os.environ.get("MEMNB_STORE")
         self.path = Path(given or cache_dir() / "answers.sqlite")
@@ -315,9 +341,9 @@ class Store:
         self._open()
 
     def __len__(self):
-        return self._all("SELECT COUNT(*) FROM answers")[0][0]
+        return self._fetch_all("SELECT COUNT(*) FROM answers")[0][0]
 
-    def _cannot(
+    def _permission_error(
         self,
         what: str,
         why: str,
@@ -327,7 +353,7 @@ class Store:
             f"the store {self.path} cannot be {what} ({why}): {how}"
         )
 
-    def _stranger(self):
+    def _foreign_file_error(self):
         state = "is not a store of answers, or its beginning is damaged"
         cure = "move it away, or set MEMNB_STORE to another file"
         return ValueError(f"{self.path} {state}: {cure}")
@@ -340,11 +366,11 @@ class Store:
     def need_write(self) -> None:
         "PermissionError where the file cannot be written, before anything is asked that could not be kept"
         if not self._is_writable():
-            raise self._cannot("written", "no write permission")
+            raise self._permission_error("written", "no write permission")
 
 # %% ../nbs/rooms/store.ipynb #4e92cf37
 @patch
-def _alone(self: Store):
+def _file_lock(self: Store):
     "The lock under which the file is made and mended; none where the folder cannot be written"
     if not os.access(self.path.parent, os.W_OK):
         return nullcontext()
@@ -352,15 +378,15 @@ def _alone(self: Store):
 
 
 @patch
-def _state(self: Store):
-    "What tells whether the file at this path is still the one that is open; None where there is none"
+def _file_identity(self: Store):
+    "Device and inode of the file at the path, and this process (a fork opens its own); None where there is no file"
     with suppress(FileNotFoundError):
         file = os.stat(self.path)
         return file.st_dev, file.st_ino, os.getpid()
 
 
 @patch
-def _aside(self: Store):
+def _damaged_files(self: Store):
     "Damaged files that were kept, the oldest first"
     kept = self.path.parent.glob(f"{self.path.stem}.broken-*[0-9]")
     return sorted(kept, key=lambda file: int(file.name.rpartition("-")[2]))
@@ -371,57 +397,57 @@ def _make(self: Store):
     "Make the file, from what was set aside by a process that was stopped while it mended"
     try:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._alone():
-            if not self.path.exists() and (kept := self._aside()):
+        with self._file_lock():
+            if not self.path.exists() and (kept := self._damaged_files()):
                 self._carry_over(kept[-1])
             self.path.touch(0o600)
     except OSError as error:
-        raise self._cannot("made", error.strerror or error) from None
+        raise self._permission_error("made", error.strerror or error) from None
 
 # %% ../nbs/rooms/store.ipynb #5fa3d048
+# files of which this process has said that they lie on a network folder
+_TOLD_OF_NETWORK = set()
+
+
 @patch
 def _prepare(self: Store):
     "Connect to the file as it is now, and make its table where it is empty"
     if self.db:
         self.db.close()
-    self._opened = self._state()
+    self._opened_identity = self._file_identity()
     writable = self._is_writable()
     in_use = all(Path(f"{self.path}-{end}").exists() for end in ("wal", "shm"))
     self.db = db = _connect(
         self.path, "rw" if writable else "ro" if in_use else "immutable"
     )
-    # in this order, since somebody else may make the table at this moment
+    # First the number of tables, then their columns: if another process makes the
+    # table between the two, an empty file is not taken for a foreign one.
     others = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
     columns = {column[1] for column in db.execute("PRAGMA table_info(answers)")}
     if not columns >= {*COLUMNS} and (others or not writable):
         db.close()
-        raise self._stranger()
+        raise self._foreign_file_error()
     if not writable:
         return
     kind = _network_kind(self.path.parent)
-    if kind and self._opened not in _TOLD:
-        _TOLD.add(self._opened)
+    if kind and self._opened_identity not in _TOLD_OF_NETWORK:
+        _TOLD_OF_NETWORK.add(self._opened_identity)
         say(
             f"the store lies on a network folder ({kind}): slow, and safer in MEMNB_STORE on a disk"
         )
-    with suppress(
-        sqlite3.OperationalError
-    ):  # not every file system has what it needs
+    # not every file system has the locks and the shared memory that a log needs
+    with suppress(sqlite3.OperationalError):
         db.execute(f"PRAGMA journal_mode={'DELETE' if kind else 'WAL'}")
         # a crash of the machine may cost the last answers
         db.execute(f"PRAGMA synchronous={'FULL' if kind else 'NORMAL'}")
     db.executescript(_SCHEMA)
 
-
-# files of which this process has said that they lie on a network folder
-_TOLD = set()
-
 # %% ../nbs/rooms/store.ipynb #60b4e159
 @patch
 def _was_replaced(self: Store):
     "Whether somebody else has mended or removed the file since it was opened here"
-    state = self._state()
-    return state is None or state != self._opened
+    state = self._file_identity()
+    return state is None or state != self._opened_identity
 
 
 @patch
@@ -446,16 +472,18 @@ def _mend(self: Store):
     self.db.close()
     if not self._is_writable():
         why = "a page is damaged, or was being written"
-        raise self._cannot(
+        raise self._permission_error(
             "read", why, "try again; whoever may write to it mends it"
         )
     with suppress(FileNotFoundError):  # somebody else is mending it
-        if not _is_ours(self.path) and not self._was_replaced():
-            raise self._stranger()
-    with self._alone():
+        if not _is_store_file(self.path) and not self._was_replaced():
+            raise self._foreign_file_error()
+    with self._file_lock():
         if self._was_replaced():
             return
-        numbers = [int(file.name.rpartition("-")[2]) for file in self._aside()]
+        numbers = [
+            int(file.name.rpartition("-")[2]) for file in self._damaged_files()
+        ]
         kept = self.path.with_suffix(f".broken-{1 + max(numbers, default=0)}")
         for end in ("-wal", "-shm", ""):
             if Path(f"{self.path}{end}").exists():
@@ -466,7 +494,7 @@ def _mend(self: Store):
         )
         say(f"the store {self.path.name} was damaged: {rescued}")
 
-
+# %% ../nbs/rooms/store.ipynb #584b875e
 @patch
 def _carry_over(self: Store, kept: Path) -> int:
     "Put the sound rows of a damaged file into a new one; returns their number"
@@ -477,7 +505,10 @@ def _carry_over(self: Store, kept: Path) -> int:
         part = Path(folder) / "part"
         with closing(_connect(part, "rwc")) as db:
             db.executescript(f"{_SCHEMA}; BEGIN")
-            db.executemany(_PUT, ((*row, *_KEEP) for row in _readable(damaged)))
+            db.executemany(
+                _INSERT_UNLESS_THERE,
+                ((*row, *_KEEP_ANY) for row in _sound_rows(damaged)),
+            )
             db.execute("COMMIT")
             carried = db.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
         shutil.copymode(kept, part)
@@ -486,29 +517,35 @@ def _carry_over(self: Store, kept: Path) -> int:
 
 # %% ../nbs/rooms/store.ipynb #82d60373
 @patch
-def _run(self: Store, work: Callable):
-    "What a function of the connection gives; once more where the file was replaced meanwhile, or is damaged"
+def _with_connection(self: Store, work: Callable):
+    """Call a function with the connection; its result comes back
+
+    It is called again where the file was found damaged (and is mended now), or where another process has mended it
+    meanwhile: what was written then went into the file that was set aside. So `work` must allow a second call.
+    """
     with self._thread:
         while True:
-            if self._state() != self._opened:
+            if self._file_identity() != self._opened_identity:
                 self._open()
             try:
                 result = work(self.db)
             except sqlite3.DatabaseError as error:
                 if _error_code(error) == sqlite3.SQLITE_READONLY:
-                    raise self._cannot("written", error) from None
+                    raise self._permission_error("written", error) from None
                 if not _is_damage(error):
                     raise
                 self._mend()
                 self._open()
                 continue
-            if self._state() == self._opened:
+            if self._file_identity() == self._opened_identity:
                 return result
 
 
 @patch
-def _all(self: Store, query: str, *values):
-    return self._run(lambda db: db.execute(query, values).fetchall())
+def _fetch_all(self: Store, query: str, *values):
+    return self._with_connection(
+        lambda db: db.execute(query, values).fetchall()
+    )
 
 # %% ../nbs/rooms/store.ipynb #a4f82595
 @patch
@@ -537,29 +574,25 @@ def put(
     settings = to_json(settings)
     prompt = to_json(prompt)
     text = to_json(answer)
-    key = _key(model, settings, prompt)
-    row = Row(
-        key,
-        model,
-        settings,
-        prompt,
-        text,
-        _answer_sum(key, text),
-        max(_now(), since),
-    )
+    key = _key_of_json(model, settings, prompt)
+    sha = _answer_sum(key, text)
+    row = Row(key, model, settings, prompt, text, sha, max(_now(), since))
 
-    def work(db: sqlite3.Connection):
-        if db.execute(_PUT, (*row, since, _latest(since))).rowcount:
+    def insert(db: sqlite3.Connection):
+        if db.execute(
+            _INSERT_UNLESS_THERE, (*row, since, _latest_moment(since))
+        ).rowcount:
             return answer
         stored = db.execute(
-            f"SELECT {_NAMES} FROM answers WHERE key=?", (key,)
+            f"SELECT {_COLUMN_LIST} FROM answers WHERE key=?", (key,)
         ).fetchone()
         if stored and is_sound(stored):
             return json.loads(Row(*stored).answer)
-        db.execute(_INSERT, row)
+        # what is stored fails its checksums
+        db.execute(_INSERT_OR_REPLACE, row)
         return answer
 
-    return self._run(work)
+    return self._with_connection(insert)
 
 # %% ../nbs/rooms/store.ipynb #b5093ba6
 @patch
@@ -568,7 +601,7 @@ def get(
     keys: list,
     since: str = "",
 ) -> dict:
-    """Answers by their keys; those that fail their checksum are told, and left out
+    """Answers by their keys; those that fail their checksum are counted in `bad`, and left out
 
     Args:
         keys: of `key_of`
@@ -579,17 +612,20 @@ def get(
     """
     query = """SELECT key, answer, sha FROM answers WHERE key IN (SELECT value FROM json_each(?))
         AND (? = '' OR "when" BETWEEN ? AND ?)"""
-    rows = self._all(query, to_json(keys), since, since, _latest(since))
+    rows = self._fetch_all(
+        query, to_json(keys), since, since, _latest_moment(since)
+    )
     sound = {}
     for key, answer, sha in rows:
         if isinstance(answer, str) and sha == _answer_sum(key, answer):
             sound[key] = json.loads(answer)
-    self._tell(len(rows) - len(sound))
+    self._count_failed(len(rows) - len(sound))
     return sound
 
-
+# %% ../nbs/rooms/store.ipynb #7dcbe999
 @patch
-def _tell(self: Store, failed: int):
+def _count_failed(self: Store, failed: int):
+    "Add to `bad` the answers that failed their checksum; the first time it is said"
     if failed and not self.bad:
         say(
             f"{failed} answers of the store {self.path.name} fail their checksum: not used"
@@ -597,13 +633,15 @@ def _tell(self: Store, failed: int):
     self.bad += failed
 
 # %% ../nbs/rooms/store.ipynb #d72b5dc8
-# bytes of a line: all scores of a vocabulary of 250,000 tokens take 1.3 MB
+# Bytes of a line. All scores of a vocabulary of 250,000 tokens, 4 bytes each in
+# base64, take 1.3 MB; forty times that is enough for anything to come.
 _LONGEST_LINE = 50 * 10**6
-# exports unpack to 5 to 30 times their size, files made to fill a memory to 1,000 times
-_MOST_UNPACKED = 200
+# Our exports unpack to 5 to 30 times their size, files that were made to fill a
+# memory to 1,000 times, the most that gzip can do.
+_MAX_UNPACKING = 200
 
 
-def _text_of_file(path: str | Path, name: str, file: Any) -> Iterator:
+def _lines_of(path: str | Path, name: str, file: Any) -> Iterator:
     "Whole lines of an open file of bytes, one by one; ValueError for what could fill the memory"
     size = os.path.getsize(path)
     unpacked = 0
@@ -613,15 +651,15 @@ def _text_of_file(path: str | Path, name: str, file: Any) -> Iterator:
             raise ValueError(
                 f"{name} has a line of more than {_LONGEST_LINE / 1e6:.0f} MB"
             )
-        if unpacked > max(_LONGEST_LINE, _MOST_UNPACKED * size):
+        if unpacked > max(_LONGEST_LINE, _MAX_UNPACKING * size):
             raise ValueError(
-                f"{name} unpacks to more than {_MOST_UNPACKED} times its size"
+                f"{name} unpacks to more than {_MAX_UNPACKING} times its size"
             )
         yield line
 
-
+# %% ../nbs/rooms/store.ipynb #9a094063
 @contextmanager
-def _packed(path: str | Path, name: str, mode: str):
+def _open_bytes(path: str | Path, name: str, mode: str):
     "A file of bytes, open; compressed where its name ends in .gz, then the same bytes at any time"
     with open(path, mode + "b") as file:
         if not str(name).endswith(".gz"):
@@ -656,7 +694,7 @@ def _is_answer(request: str, answer: Any) -> bool:
     is_filled = isinstance(answer, list | dict) and bool(answer)
     return request != "generate" and is_filled and _are_numbers(answer)
 
-
+# %% ../nbs/rooms/store.ipynb #3f7777ae
 def row_of(line: bytes) -> Row:
     "The row of a line of `export`; ValueError, KeyError or TypeError for what is none"
     given = json.loads(line)
@@ -673,12 +711,12 @@ def row_of(line: bytes) -> Row:
     settings, prompt, answer = (
         to_json(given[k]) for k in ("settings", "prompt", "answer")
     )
-    key = _key(model, settings, prompt)
+    key = _key_of_json(model, settings, prompt)
     sha = _answer_sum(key, answer)
     if key != given["key"] or given.get("sha", sha) != sha:
         raise ValueError("key or checksum does not match")
-    # of a clock that was ahead, or no moment at all
-    is_date = day[:4].isdigit() and day <= _latest()
+    # a moment of a clock that was ahead, or none at all, makes an answer of unknown age
+    is_date = day[:4].isdigit() and day <= _latest_moment()
     return Row(
         key, model, settings, prompt, answer, sha, day if is_date else None
     )
@@ -699,13 +737,11 @@ def export(
     Returns:
         answers written
     """
-    query = (
-        f"SELECT {_NAMES} FROM answers WHERE ? IN ('', model) ORDER BY rowid"
-    )
+    query = f"SELECT {_COLUMN_LIST} FROM answers WHERE ? IN ('', model) ORDER BY rowid"
 
-    def work(db: sqlite3.Connection):
+    def write(db: sqlite3.Connection):
         written = failed = 0
-        with _packed(part, path, "w") as file:
+        with _open_bytes(part, path, "w") as file:
             for row in db.execute(query, (model,)):
                 if not is_sound(row):
                     failed += 1
@@ -722,11 +758,14 @@ def export(
         return written, failed
 
     with replacing(path) as part:
-        written, failed = self._run(work)
-    self._tell(failed)
+        written, failed = self._with_connection(write)
+    self._count_failed(failed)
     return written
 
 # %% ../nbs/rooms/store.ipynb #0a5e80fb
+_ROWS_A_TRANSACTION = 1000
+
+
 @patch
 def load(
     self: Store,
@@ -744,20 +783,20 @@ def load(
     taken = 0
     rows = []
 
-    def work(db: sqlite3.Connection):
+    def insert(db: sqlite3.Connection):
         db.execute("BEGIN IMMEDIATE")
-        db.executemany(_PUT, rows)
+        db.executemany(_INSERT_UNLESS_THERE, rows)
         db.execute("COMMIT")
 
     def keep():
         if rows:
-            self._run(work)
+            self._with_connection(insert)
         rows.clear()
 
-    with _packed(path, path, "r") as file:
-        for number, line in enumerate(_text_of_file(path, name, file), 1):
+    with _open_bytes(path, path, "r") as file:
+        for number, line in enumerate(_lines_of(path, name, file), 1):
             try:
-                rows.append((*row_of(line), *_KEEP))
+                rows.append((*row_of(line), *_KEEP_ANY))
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 keep()
                 then = f"the {taken} answers before it were taken in"
@@ -765,24 +804,27 @@ def load(
                     f"{name}, line {number}: {error!r}; {then}"
                 ) from None
             taken += 1
-            if len(rows) == 1000:
+            # a transaction each: one waits for the disk once, and a memory stays small
+            if len(rows) == _ROWS_A_TRANSACTION:
                 keep()
     keep()
     return taken
 
 # %% ../nbs/rooms/store.ipynb #3d81b32e
-_ENGINE = "iif(json_valid(settings), coalesce(json_extract(settings, '$.engine'), 0), 0)"
-_REFUSED = """answer LIKE '{"refused"%'"""
+_ENGINE_SQL = "iif(json_valid(settings), coalesce(json_extract(settings, '$.engine'), 0), 0)"
+_REFUSED_SQL = """answer LIKE '{"refused"%'"""
 
 
 @patch
 def models(self: Store) -> list:
     "A dict of each model and engine: model, engine, answers, refused, chars, first, last (in UTC)"
     names = "model", "engine", "answers", "refused", "chars", "first", "last"
-    sums = f"COUNT(*), SUM({_REFUSED}), SUM(LENGTH(prompt) + LENGTH(answer))"
+    sums = (
+        f"COUNT(*), SUM({_REFUSED_SQL}), SUM(LENGTH(prompt) + LENGTH(answer))"
+    )
     days = 'MIN("when"), MAX("when")'
-    query = f"SELECT model, {_ENGINE}, {sums}, {days} FROM answers GROUP BY 1, 2 ORDER BY 1, 2"
-    return [dict(zip(names, row)) for row in self._all(query)]
+    query = f"SELECT model, {_ENGINE_SQL}, {sums}, {days} FROM answers GROUP BY 1, 2 ORDER BY 1, 2"
+    return [dict(zip(names, row)) for row in self._fetch_all(query)]
 
 
 @patch
@@ -798,27 +840,31 @@ def forget(self: Store, model: str) -> int:
         )
     self.need_write()
     query = "DELETE FROM answers WHERE model=?"
-    dropped = self._run(lambda db: db.execute(query, (model,)).rowcount)
-    self._all("VACUUM")
-    self._all("PRAGMA wal_checkpoint(TRUNCATE)")
+    dropped = self._with_connection(
+        lambda db: db.execute(query, (model,)).rowcount
+    )
+    self._fetch_all("VACUUM")
+    self._fetch_all("PRAGMA wal_checkpoint(TRUNCATE)")
     return dropped
 
 # %% ../nbs/rooms/store.ipynb #4e92c43f
 @patch
 def check(self: Store) -> dict:
     "Read the whole store: path, answers, bad, journal, broken (files kept), problems (lines)"
-    query = f"SELECT {_NAMES} FROM answers"
-    sound = self._run(lambda db: sum(map(is_sound, db.execute(query))))
+    query = f"SELECT {_COLUMN_LIST} FROM answers"
+    sound = self._with_connection(
+        lambda db: sum(map(is_sound, db.execute(query)))
+    )
     problems = [
         line
-        for (line,) in self._all("PRAGMA integrity_check(20)")
+        for (line,) in self._fetch_all("PRAGMA integrity_check(20)")
         if line != "ok"
     ]
     return dict(
         path=str(self.path),
         answers=sound,
         bad=len(self) - sound,
-        journal=self._all("PRAGMA journal_mode")[0][0],
-        broken=[str(file) for file in self._aside()],
+        journal=self._fetch_all("PRAGMA journal_mode")[0][0],
+        broken=[str(file) for file in self._damaged_files()],
         problems=problems,
     )

@@ -528,10 +528,10 @@ def test_rows_of_several_lines_and_rows_too_long_are_told():
     ],
 )
 def test_an_address_that_is_none_is_not_shown(url):
-    from memnb.servers import _place
+    from memnb.servers import _address_mark
 
     with pytest.raises(ValueError, match="is no address like") as e:
-        _place(url)
+        _address_mark(url)
     assert "pa" not in str(e.value).split("is no")[0] and "abc" not in str(
         e.value
     )

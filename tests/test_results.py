@@ -225,7 +225,7 @@ def test_equal_numbers_keep_their_line_and_their_day(home):
     )
     file = home / "data/papers/toy/measured" / names(home)[0]
     results._write(results._read(file).assign(when="2020-01-01"), file)
-    results._WRITTEN.clear()
+    results._WRITTEN_HERE.clear()
     results.record(
         "toy", pd.concat([rows(0.2, "b"), rows(0.15, "a")]), "laptop", model="m"
     )

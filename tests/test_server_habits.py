@@ -287,7 +287,7 @@ def test_a_model_that_is_swapped_in_mid_run(server, at):
     server.plan["word 5"] = swapped
     model = load(at, concurrency=1)
     said = model.generate(asks("chat", ALL))
-    assert said == ["other"] * 60 and model.served == "quiet"
+    assert said == ["other"] * 60 and model.served_name == "quiet"
     kept = [json.loads(s).get("served") for (s,) in table(at, "settings")]
     assert kept.count(1) == 60  # none of the first one's is among them
     server.who, turns = "", iter(range(10**6))

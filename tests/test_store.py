@@ -164,7 +164,9 @@ def test_damage_behind_a_gap(at, broken):
     short = [
         (f"{i:064x}", "old", "{}", "p", "a", "x", "") for i in range(12000)
     ]
-    st._run(lambda db: db.executemany(store._INSERT, short))
+    st._with_connection(
+        lambda db: db.executemany(store._INSERT_OR_REPLACE, short)
+    )
     for i in range(300):
         put(st, 3 * i)
     st.forget("old")
@@ -600,7 +602,7 @@ def test_fresh_for_the_processes_of_a_batch(at, monkeypatch):
     "What one of them asked counts for the others; also when its clock is behind that of the batch"
     m = Echo("echo", "echo", store=Store(at))
     m.generate(["a"])
-    soon = datetime.now(UTC) + store._CLOCKS / 2
+    soon = datetime.now(UTC) + store._CLOCK_DIFFERENCE / 2
     for token in [store._now(), soon.isoformat(), "2200-01-01T00:00:00Z"]:
         if m.calls:  # before the clock that is far ahead, whose answers nobody else trusts
             monkeypatch.setenv("MEMNB_FRESH", "2000-01-01")

@@ -1,4 +1,16 @@
-"""Many runs: their locks, several at a time, what is finished reused."""
+"""Many runs of pages: one at a time or several, on this machine or a cluster; what is finished is not run again.
+
+A *run* is one page with one set of parameters; a *profile* is a list of runs. For each profile there is a folder:
+
+    runs/laptop/tabular.ipynb             an executed notebook, whole; `tabular.partial.ipynb` while it is at work
+    runs/laptop/batch.jsonl               what happened, a line an event (`terminal.tell`)
+    runs/laptop/.profile                  which profile file the folder belongs to
+    runs/laptop/.locks/tabular.lock       held by the batch that is at this run
+    runs/laptop/.locks/batch-1a2b3c4d     there as long as a batch is at work: its runs stop when it is removed
+
+Locks belong to processes: the system frees them however a process ends. So a lock that is held means a run in
+progress, and nothing has to be cleaned up after a crash.
+"""
 
 import os
 from collections import Counter
@@ -12,7 +24,7 @@ from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
@@ -41,17 +53,32 @@ def _is_locked(file: Path):
     "Whether somebody holds the lock in a file"
     if not file.exists():
         return False
+    lock = FileLock(file)
     try:
-        FileLock(file).acquire(timeout=0).lock.release()
-    except OSError as error:  # held, or in a folder that only can be read
-        return isinstance(error, Timeout)
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    except OSError:
+        # a lock file of a folder that can only be read: nobody here can hold it
+        return False
+    lock.release()
     return False
 
 
 def work(run: Run, alive: Path, force: bool = False) -> Run:
-    """Execute a run unless it is finished, as long as the file `alive` is there; its `status` is set.
+    """Execute a run unless it is finished; its `status` and `error` are set
 
-    Another batch that is at it is waited for. CancelledError where it was stopped before it had begun.
+    Where another batch is at the same run, that is waited for.
+
+    Args:
+        run: what to execute
+        alive: file of the batch, as of `_batch_file`; the run stops when it is removed
+        force: execute it although it is finished
+
+    Returns:
+        the same run; of a worker of a cluster a copy
+
+    Raises CancelledError where the batch was stopped before the run had begun.
     """
     if not alive.exists():
         raise CancelledError
@@ -59,6 +86,7 @@ def work(run: Run, alive: Path, force: bool = False) -> Run:
         with FileLock(run.lock).acquire(
             cancel_check=lambda: not alive.exists()
         ):
+            # only now: whoever held the lock may have finished it
             if finished(run) and not force:
                 run.status = "skipped"
                 return run
@@ -79,7 +107,7 @@ def work(run: Run, alive: Path, force: bool = False) -> Run:
 
 
 @contextmanager
-def _pool(workers: int, dask: bool, scheduler: str | None):
+def _executor(workers: int, dask: bool, scheduler: str | None):
     "Executor of runs: threads, each of which waits for a process, or a Dask cluster, given or of this machine"
     if not (dask or scheduler):
         with ThreadPoolExecutor(workers) as pool:
@@ -88,6 +116,7 @@ def _pool(workers: int, dask: bool, scheduler: str | None):
     require("distributed", "dask")
     from distributed import Client
 
+    # a cluster of this machine: processes, since each run computes for itself
     own_cluster = dict(
         n_workers=workers,
         threads_per_worker=1,
@@ -95,6 +124,7 @@ def _pool(workers: int, dask: bool, scheduler: str | None):
         silence_logs=50,  # logging.CRITICAL
     )
     try:
+        # seconds until it counts as absent; one that is there answers in one
         client = Client(
             scheduler, timeout=10, **({} if scheduler else own_cluster)
         )
@@ -102,10 +132,11 @@ def _pool(workers: int, dask: bool, scheduler: str | None):
         why = f"no Dask scheduler answers at {scheduler}: {first_line(error)}"
         raise ValueError(why) from None
     with client:
+        # not pure: the same run may be computed again, as with `force`
         yield client.get_executor(pure=False)
 
 
-def _result(future: Any, run: Run):
+def _run_of(future: Any, run: Run):
     "The run that a future gives; None where it was stopped before it had begun"
     try:
         return future.result()  # of a cluster a copy
@@ -129,18 +160,25 @@ def _tell_end(run: Run, batch_name: str):
         say(f"{run.name} failed: {run.error}; see {relative_path(run.partial)}")
 
 
-def _all(runs: list, submit: Callable, alive: Path, look: Callable):
-    "All runs that had begun, in their order; Ctrl-C stops them cleanly"
+def _run_all(
+    runs: list, submit: Callable, alive: Path, show_progress: Callable
+):
+    """All runs that had begun, in their order
+
+    Ctrl-C removes the file of the batch and goes on waiting: each run at work notices, keeps its cells, and ends.
+    """
+    # the longest first, so that at the end no worker waits long for another
     waiting = {submit(run): run for run in longest_first(runs)}
     ended = {}
     while waiting:
         try:
+            # twice a second progress is shown and Ctrl-C heard
             done, _ = wait_for(
                 waiting, timeout=0.5, return_when=FIRST_COMPLETED
             )
-            look()
+            show_progress()
             for future in done:
-                run = _result(future, waiting.pop(future))
+                run = _run_of(future, waiting.pop(future))
                 if run:
                     ended[run.name] = run
                     _tell_end(run, alive.name)
@@ -151,21 +189,31 @@ def _all(runs: list, submit: Callable, alive: Path, look: Callable):
     return [ended[run.name] for run in runs if run.name in ended]
 
 
-def _mark(file: Path, folder: Path):
-    "What a folder of runs remembers of its profile file, which it does not name"
+def _profile_mark(file: Path, folder: Path):
+    """What the file `.profile` holds: 'memnb' for a profile that ships, else a checksum of the place of its file
+
+    With it two profile files of one name are told apart, and no path stands in a folder that is passed on.
+    """
     if file.parent == share_dir("profiles").resolve():
         return "memnb"
     return checksum(Path(os.path.relpath(file, folder)).as_posix())
 
 
 def runs_dir(name: str, out: Path = None) -> Path:
-    "Folder of the runs of a profile, as in `runs_of`; ValueError where those of another file are there"
+    """Folder of the runs of a profile
+
+    Args:
+        name: of the profile, or its file
+        out: folder of all runs; default: `runs` in the working folder
+
+    Raises ValueError where the folder holds the runs of another profile file of this name.
+    """
     file = profile_file(name).resolve()
     folder = (Path(out or root() / "runs") / file.stem).resolve()
     mark = folder / ".profile"
-    if mark.is_file() and mark.read_text(encoding="utf-8").strip() != _mark(
-        file, folder
-    ):
+    if mark.is_file() and mark.read_text(
+        encoding="utf-8"
+    ).strip() != _profile_mark(file, folder):
         cure = "give this profile another name, or another folder with --out"
         raise ValueError(
             f"{relative_path(folder)} holds the runs of another {file.name}: {cure}"
@@ -176,9 +224,18 @@ def runs_dir(name: str, out: Path = None) -> Path:
 def runs_of(
     name: str, only: tuple = (), params: dict = None, out: Path = None
 ) -> list:
-    """The runs of a profile that are wanted, list of `Run` in its order: those of the papers `only`, of all by default.
+    """The runs of a profile that are wanted
 
-    Parameters replace those of the profile; `out` is the folder of all executed notebooks, by default `runs`.
+    Args:
+        name: of the profile, or its file
+        only: words of papers; default: all
+        params: parameters that replace those of the profile
+        out: folder of all runs; default: `runs` in the working folder
+
+    Returns:
+        of `Run`, in the order of the profile
+
+    Raises ValueError where the place of a run is taken by a folder, or by a notebook that no run has written.
     """
     folder = runs_dir(name, out)
     runs = select(name, only, params)
@@ -198,12 +255,13 @@ def runs_of(
 
 def _need_write(runs: list):
     "ValueError for a folder that cannot be written, before hours are spent on what goes into it"
-    for run in runs:
+    # a run of the profile `smoke` writes no rows and no figures
+    for run in [run for run in runs if run.profile != "smoke"]:
         places = [
             root() / "data/papers" / run.notebook / "measured",
             figures_dir(run.profile),
         ]
-        for place in places if run.profile != "smoke" else ():
+        for place in places:
             nearest = next(
                 p for p in (place, *place.absolute().parents) if p.exists()
             )
@@ -226,9 +284,13 @@ def batch(
     dask: bool = False,
     scheduler: str = None,
 ) -> list:
-    """Run a profile, chosen as in `runs_of`; an error in one notebook does not stop the others
+    """Run a profile; an error in one notebook does not stop the others
 
     Args:
+        name: of the profile, or its file
+        only: words of papers; default: all
+        params: parameters that replace those of the profile
+        out: folder of all runs; default: `runs` in the working folder
         force: run again what is finished
         fresh: ask and train again too what is kept; implies `force`
         timeout: seconds for each run
@@ -243,8 +305,10 @@ def batch(
     for option, number in dict(timeout=timeout, workers=workers).items():
         if number is not None and number < 1:
             raise ValueError(f"{option}: at least 1, not {number}")
+    # the cores are divided among the runs at work
     env = kernel_env(max(1, cores() // workers))
     if fresh:
+        # one moment for all: what one run asked anew, the others take from the store
         env["MEMNB_FRESH"] = datetime.now(UTC).isoformat(timespec="seconds")
     runs = runs_of(name, only, params, out)
     for run in runs:
@@ -258,32 +322,32 @@ def batch(
     folder = runs[0].out.parent
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / ".profile") as part:
-        part.write_text(_mark(profile_file(name).resolve(), folder))
+        part.write_text(_profile_mark(profile_file(name).resolve(), folder))
     with (
-        _alive(folder / ".locks") as alive,
-        _pool(workers, dask, scheduler) as pool,
-        progress(folder, alive.name, quiet) as look,
+        _batch_file(folder / ".locks") as alive,
+        _executor(workers, dask, scheduler) as pool,
+        progress(folder, alive.name, quiet) as show_progress,
     ):
-        return _all(
+        return _run_all(
             runs,
             lambda run: pool.submit(work, run, alive, force or fresh),
             alive,
-            look,
+            show_progress,
         )
 
 
 @contextmanager
-def _alive(folder: Path):
-    """A file that is there as long as a batch is at work, for its runs on this machine and on others.
+def _batch_file(folder: Path):
+    """A file that is there as long as a batch is at work; its runs, here or on other machines, look for it
 
-    Its lock is free once its process is gone, however that ended: the next batch removes what a killed one has left.
+    A lock beside it is held by the process of the batch. A batch that was killed leaves its file, but not its lock:
+    the next batch removes files whose locks are free, and the runs that still work for nobody stop.
     """
     folder.mkdir(exist_ok=True)
     alive = folder / f"batch-{uuid4().hex[:8]}"
     held = FileLock(f"{alive}.lock")
-    with FileLock(
-        folder / "begin.lock"
-    ):  # none is looked at between its beginning and its lock
+    # under a lock of all batches: none is looked at between its file and its lock
+    with FileLock(folder / "begin.lock"):
         for lock in folder.glob("batch-*.lock"):
             if not _is_locked(lock):
                 lock.with_suffix("").unlink(missing_ok=True)
@@ -298,8 +362,16 @@ def _alive(folder: Path):
         Path(held.lock_file).unlink(missing_ok=True)
 
 
-def _state(run: Run, last: dict):
-    "(state, remark) of a run, seen from outside: a lock that is held is a run in progress"
+class RunState(NamedTuple):
+    "How a run is doing"
+
+    run: str  # its name
+    state: str  # 'done', 'running', 'failed', 'stopped', 'broken off' (killed) or 'to do'
+    remark: str
+
+
+def _state_of(run: Run, last: dict):
+    "(state, remark) of a run, from its files, its lock and the last event that its log has"
     event = last.get("what")
     if finished(run):
         return "done", ""
@@ -324,27 +396,57 @@ def _state(run: Run, last: dict):
 def status(
     name: str, only: tuple = (), params: dict = None, out: Path = None
 ) -> list:
-    "How a batch is doing, chosen as in `runs_of`: (run, state, remark) of each run"
+    """How a batch is doing
+
+    Args:
+        name: of the profile, or its file
+        only: words of papers; default: all
+        params: parameters that replace those of the profile
+        out: folder of all runs; default: `runs` in the working folder
+
+    Returns:
+        of `RunState`, one for each run
+    """
     last = last_events(runs_dir(name, out))
     runs = runs_of(name, only, params, out)
-    return [(run.name, *_state(run, last.get(run.name, {}))) for run in runs]
+    states = []
+    for run in runs:
+        state, remark = _state_of(run, last.get(run.name, {}))
+        states.append(RunState(run.name, state, remark))
+    return states
 
 
-def _end_of(folder: Path, run: Run, event: dict):
+class BatchSummary(NamedTuple):
+    "A batch in a folder of runs"
+
+    profile: str
+    counts: str  # of runs by their states, as '3 done, 1 failed'
+    heard: str  # when its log was last written to, UTC
+
+
+def _last_state(folder: Path, run: str, event: dict):
     "How a run of a folder ended, as 'done', by its last event and its lock"
     if _is_locked(folder / ".locks" / f"{run}.lock"):
         return "running"
     kind = str(event.get("what"))
+    # it began, nobody is at it, and nothing tells of its end: it was killed
     return "broken off" if kind in ("started", "cell") else kind
 
 
 def batches(out: Path = None) -> list:
-    "All batches of a folder: (profile, how its runs ended, when something was last heard of them)"
-    rows = []
+    """All batches of a folder, by their logs
+
+    Args:
+        out: folder of all runs; default: `runs` in the working folder
+
+    Returns:
+        of `BatchSummary`
+    """
+    summaries = []
     for log in sorted(Path(out or root() / "runs").glob("*/batch.jsonl")):
         last = last_events(log.parent)
         states = Counter(
-            _end_of(log.parent, run, event) for run, event in last.items()
+            _last_state(log.parent, run, event) for run, event in last.items()
         )
         counts = ", ".join(
             f"{count} {state}" for state, count in states.items()
@@ -352,19 +454,32 @@ def batches(out: Path = None) -> list:
         heard = max(
             (str(event.get("when", "")) for event in last.values()), default=""
         )
-        rows.append((log.parent.name, counts, heard[:16].replace("T", " ")))
-    return rows
+        # an ISO moment to the minute
+        heard = heard[:16].replace("T", " ")
+        summaries.append(BatchSummary(log.parent.name, counts, heard))
+    return summaries
+
+
+# letters of the name of a table by which it is compared
+_COMPARED = 120
 
 
 def left_over(name: str) -> str:
-    "Tables of a profile that none of its runs writes any more, as 'a, b': a run was taken out of it"
+    """Tables of a profile that none of its runs writes any more, since a run was taken out of it
+
+    Args:
+        name: of the profile, or its file
+
+    Returns:
+        names of the tables, as 'icl/a, icl/b'; '' where there are none
+    """
     runs = select(name)
     word = profile_file(name).stem
     left = []
     for paper in dict.fromkeys(run.notebook for run in runs):
-        # a long name is cut there
+        # `results.record` cuts a long name behind more letters than these
         names = tuple(
-            f"{run.results_name}."[:120]
+            f"{run.results_name}."[:_COMPARED]
             for run in runs
             if run.notebook == paper
         )
@@ -373,24 +488,23 @@ def left_over(name: str) -> str:
                 f"{word}[.-]*.parquet"
             )
         )
-        left += [
-            f"{paper}/{file.stem}"
-            for file in files
-            if not file.name.startswith(names)
-        ]
+        for file in files:
+            if not file.name.startswith(names):
+                left.append(f"{paper}/{file.stem}")
     return ", ".join(left)
 
 
-def _cost(run: Run):
-    "The keys of `costs` of a run, and why they are not known: text, '' where they are; a finished run costs nothing"
-    values = {
-        name: one.default for name, one in parameters(run.nb).items()
-    } | run.parameters
+def _cost_of(run: Run):
+    "(what a run would cost, as of `costs`; why that is not known, '' where it is)"
+    defaults = {
+        name: parameter.default
+        for name, parameter in parameters(run.nb).items()
+    }
+    values = defaults | run.parameters
     is_served = str(values.get("model", "")).startswith("openai:")
-    # before all that a paper imports
-    if why := lacking(
-        *(["openai"] if is_served else ["torch", "transformers"])
-    ):
+    # Asked first: `costs` imports the paper, which fails with a less helpful message.
+    needed = ["openai"] if is_served else ["torch", "transformers"]
+    if why := lacking(*needed):
         return dict.fromkeys(COSTS), why
     try:
         return costs(run.notebook, values), ""
@@ -403,20 +517,29 @@ def _cost(run: Run):
 def estimates(
     name: str, only: tuple = (), params: dict = None, out: Path = None
 ) -> list:
-    """What a batch, as of `runs_of`, would do and cost: of each run notebook, parameters, done, and the keys of `costs`.
+    """What a batch would do and cost; a finished run costs nothing, and is not looked at, which may take long
 
-    What a finished run would cost is not asked, which may take long.
+    Args:
+        name: of the profile, or its file
+        only: words of papers; default: all
+        params: parameters that replace those of the profile
+        out: folder of all runs; default: `runs` in the working folder
+
+    Returns:
+        a dict of each run: notebook, parameters, done, and the keys of `costs`, None where they are not known
     """
     rows = []
     unknown = {}
     for run in runs_of(name, only, params, out):
         is_done = finished(run)
-        cost, why = (dict.fromkeys(COSTS), "") if is_done else _cost(run)
+        cost, why = (dict.fromkeys(COSTS), "") if is_done else _cost_of(run)
         if why:
             unknown.setdefault(why, []).append(run.name)
         seconds = seconds_known(run)
-        # kept answers make it a short one
-        if seconds and not (cost["cached"] and not cost["calls"]):
+        # The time that the run took before, unless all its answers are stored by now:
+        # then it will be shorter.
+        all_stored = cost["cached"] and not cost["calls"]
+        if seconds and not all_stored:
             cost["seconds"] = seconds
         rows.append(
             dict(notebook=run.notebook, parameters=run.parameters, done=is_done)

@@ -33,7 +33,7 @@ Mode = Literal["chat", "completion"]
 
 def _served(words):
     "Take the settings of model servers of a command line, for this process and those that it starts"
-    from ..servers import OPTIONS, _place
+    from ..servers import OPTIONS, _address_mark
 
     defaults = dict(OPTIONS, url="")
     given = {}
@@ -50,7 +50,7 @@ def _served(words):
             form = f"NAME=VALUE, as concurrency=8 or body='{{...}}', of {', '.join(defaults)}"
             raise ValueError(f"--server takes {form}, not '{word}'") from None
     if url := given.pop("url", ""):
-        _place(url)
+        _address_mark(url)
         os.environ["OPENAI_BASE_URL"] = url
         # what the command line names is asked, whatever address the environment has for Azure
         os.environ.pop("AZURE_OPENAI_ENDPOINT", None)
