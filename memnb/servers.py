@@ -170,7 +170,7 @@ def _retry_after(value: str) -> float:
 # %% ../nbs/rooms/servers.ipynb #479fe250
 def _seconds_to_wait(headers: Mapping, text: str) -> float:
     "Seconds that a server wants to be left alone, by its headers or its words; 0 where it does not say"
-    # OpenAI's client knows both headers; milliseconds are the more exact
+    # both headers are known to OpenAI's client; milliseconds are the more exact
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         if pause := _retry_after(headers.get(name) or ""):
             return pause / unit

@@ -659,13 +659,13 @@ def test_a_network_is_given_back_and_read_again(kind, tmp_path):
 
 
 def test_no_more_networks_are_kept_than_said(tmp_path):
-    for i in range(hf._MOST + 2):
+    for i in range(hf._MAX_NETWORKS + 2):
         (
             network(tmp_path / str(i), *KINDS["llama"]),
             tokenizer(tmp_path / str(i)),
         )
         lm.load(f"hf:{tmp_path / str(i)}")
-    assert len(hf._NETWORKS) == hf._MOST
+    assert len(hf._NETWORKS) == hf._MAX_NETWORKS
     hf.unload()
     assert not hf._NETWORKS
 

@@ -151,7 +151,11 @@ def _table_html(rows: list):
 
 @lru_cache(2**12)
 def tables(html: str) -> tuple:
-    "Tables of an output, each as HTML: their cells and words, and nothing that acts"
+    """Tables of an output, each as HTML: their cells and words, and nothing that acts
+
+    Args:
+        html: of the output, whoever wrote it
+    """
     from markupsafe import Markup
 
     # a last tag that does not end would be looked at from each of its characters
@@ -204,7 +208,11 @@ def _best_form(data: dict, meta: dict):
 
 
 def caption_of(markdown: str) -> str:
-    "A caption, the output below a picture, without the asterisks that set all of it in italics"
+    """A caption, the output below a picture, without the asterisks that set all of it in italics
+
+    Args:
+        markdown: of that output
+    """
     return re.sub(r"(?s)\A\*(?!\*)(.*)(?<!\*)\*\Z", r"\1", markdown.strip())
 
 
@@ -221,7 +229,11 @@ def _outputs_of_one(output: dict):
 
 
 def outputs_of(cell: dict) -> list:
-    "List of `Output` of a cell; a caption goes to its picture"
+    """List of `Output` of a cell; a caption goes to its picture
+
+    Args:
+        cell: of a notebook that was executed
+    """
     outputs = []
     for output in cell.get("outputs", []):
         new = _outputs_of_one(output)

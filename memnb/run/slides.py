@@ -22,7 +22,9 @@ from .ours import is_page, may_write
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-WIDTH, HEIGHT = 1280, 720  # of a slide, in CSS pixels
+# of a slide, in CSS pixels
+WIDTH = 1280
+HEIGHT = 720
 
 
 class Part(BaseModel, extra="forbid"):
@@ -55,7 +57,13 @@ class Talk(BaseModel, extra="forbid"):
 
 
 def talk(word: str) -> Talk:
-    "What `talk.yaml` of a paper says; ValueError where the paper has none, or where it is no talk"
+    """What `talk.yaml` of a paper says
+
+    Args:
+        word: of the paper, as 'tabular'
+
+    Raises ValueError where the paper has none, or where it is no talk.
+    """
     page = find(word)
     file = paper_file(word, "talk.yaml")
     if word not in notebooks() or not file.exists():
@@ -85,7 +93,11 @@ class Page:
         self.cells = {cell["id"]: cell for cell in notebook["cells"]}
 
     def cell(self, name: str) -> dict:
-        "A cell by its id; ValueError where there is none"
+        """A cell of the page; ValueError where there is none
+
+        Args:
+            name: its id
+        """
         if name not in self.cells:
             raise ValueError(f"{self.name.name} has no cell {name}")
         return self.cells[name]
@@ -113,7 +125,14 @@ class Page:
         return re.sub(r"\n{3,}", "\n\n", chosen)
 
     def data(self, name: str, kind: str) -> dict:
-        "An output of this kind of a cell: the first, or that whose number stands behind the id"
+        """An output of a cell, as kind -> content
+
+        Args:
+            name: id of the cell, and behind a blank the number of the output, by default 1
+            kind: MIME type, as 'image/png'
+
+        Raises ValueError where the cell shows no such thing.
+        """
         cell, _, number = name.partition(" ")
         outputs = [
             output
@@ -128,14 +147,22 @@ class Page:
         return {kind: "".join(outputs[place]["data"][kind])}
 
     def picture(self, name: str) -> dict:
-        "A picture by its kind: of a cell, or a file in figures/"
+        """A picture, as kind -> content
+
+        Args:
+            name: as of `data`, or a file in figures/
+        """
         if not name.endswith(".svg"):
             return self.data(name, "image/png")
         file = share_dir("figures") / name
         return {"image/svg+xml": file.read_text(encoding="utf-8")}
 
     def caption(self, name: str) -> str:
-        "What the page says below a picture, '' where it says nothing"
+        """What the page says below a picture, '' where it says nothing
+
+        Args:
+            name: as of `data`
+        """
         cell, _, number = name.partition(" ")
         outputs = self.cells.get(cell, {}).get("outputs", ())
         captions = [
@@ -147,7 +174,11 @@ class Page:
         return captions[place] if place < len(captions) else ""
 
     def printed(self, name: str) -> str:
-        "What a cell prints"
+        """What a cell prints; ValueError where it prints nothing
+
+        Args:
+            name: id of the cell
+        """
         outputs = self.cell(name).get("outputs", ())
         text = "".join("".join(o.get("text", "")) for o in outputs)
         if not text:
@@ -160,7 +191,11 @@ class Page:
         return self.head.split("\n\n")[1].removeprefix("> ")
 
     def written_table(self, name: str) -> str:
-        "The table that a cell has in Markdown, '' where it has none; 'first' is the cell of the first screen"
+        """The table that a cell has in Markdown, '' where it has none
+
+        Args:
+            name: id of the cell; 'first' is that of the first screen
+        """
         source = self.cell(name)["source"] if name != "first" else self.head
         parts = "".join(source).split("\n\n")
         return next((part for part in parts if part.startswith("| ")), "")
@@ -184,7 +219,16 @@ def _estimate(row: pd.Series) -> str:
 
 
 def verdicts(word: str, claims: list[str]) -> list[Verdict]:
-    "Claims with their verdicts, as the board says them: estimate and interval of one, models where there are several"
+    """Claims with their verdicts, as the board of the paper says them
+
+    Of a claim with one line on the board stand its estimate and interval, else the models of each verdict.
+
+    Args:
+        word: of the paper, as 'tabular'
+        claims: ids, in the order in which they are shown
+
+    Raises ValueError for a claim that the board does not have.
+    """
     board = pd.read_csv(
         paper_file(word, "board.csv"), keep_default_na=False, dtype=str
     )
@@ -216,7 +260,11 @@ def _board(word: str, claims: list[str]) -> str:
 
 
 def authors(word: str) -> str:
-    "Authors, year and address of a paper"
+    """Authors, year and address of a paper
+
+    Args:
+        word: of the paper, as 'tabular'
+    """
     about = yaml.safe_load(paper_file(word, "paper.yaml").read_text("utf-8"))
     names = ", ".join(about["authors"])
     address = f", arXiv:{about['arxiv']}" if "arxiv" in about else ""
@@ -289,7 +337,11 @@ def _cells(page: Page, part: Part, more: More) -> list["NotebookNode"]:
 
 
 def slides_notebook(word: str) -> "NotebookNode":
-    "The notebook whose cells are the slides of a talk, as Jupyter marks slides and notes"
+    """The notebook whose cells are the slides of a talk, as Jupyter marks slides and notes
+
+    Args:
+        word: of the paper, as 'tabular'
+    """
     from nbformat import v4
 
     page = Page(word)
@@ -332,7 +384,11 @@ def _reveal() -> dict:
 
 
 def slides_html(word: str) -> str:
-    "A talk as one file of HTML, which asks nothing of a network"
+    """A talk as one file of HTML, which asks nothing of a network
+
+    Args:
+        word: of the paper, as 'tabular'
+    """
     require("nbconvert", "slides")
     require("mistune", "report")
     from nbconvert import SlidesExporter
@@ -369,7 +425,11 @@ def _as_url(data: dict) -> str:
 
 
 def handout_html(word: str) -> str:
-    "A page of A4 for those who listen: question, table, one picture, verdicts, and what to ask"
+    """A page of A4 for those who listen: question, table, one picture, verdicts, and what to ask
+
+    Args:
+        word: of the paper, as 'tabular'
+    """
     require("mistune", "report")
     page = Page(word)
     given = talk(word)
