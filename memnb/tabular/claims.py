@@ -865,22 +865,30 @@ def _recall_facts(rows: pd.DataFrame, measured: pd.DataFrame) -> dict:
     return numbers
 
 # %% ../../nbs/tabular/claims.ipynb #3d7f00fd
-def _exposure_facts(rows: pd.DataFrame) -> dict:
+def _exposure_facts(rows: pd.DataFrame, measured: pd.DataFrame) -> dict:
     """How many points of accuracy repetitions buy
 
     Args:
         rows: rows of one run of each model
+        measured: all measured rows
     """
     gains = select(rows, part="exposure", quantity="more", model=FORMS)
     gains = gains.set_index(["dataset", "times"]).rename(index={np.nan: ""})
     iris = ("iris", 64)
     every = ("", 64)
     few = ("", 4)
+    # contexts drawn anew, for each row: a run of a later seed
+    again = select(measured, part="own_contexts", model=FORMS, times=4)
+    again = again[again.dataset.fillna("") == ""].iloc[0]
     return dict(
         buys_diabetes=100 * gains.value["openml-diabetes", 64],
         buys_iris=100 * gains.value[iris],
         buys_all=100 * gains.value[every],
         buys_four=100 * gains.value[few],
+        own_four=100 * again.value,
+        own_four_low=100 * again.low,
+        own_four_high=100 * again.high,
+        own_four_open=bool(again.low < 0 < 10 < 100 * again.high),
         iris_open=bool(gains.low[iris] < 0 < gains.high[iris]),
         buys=bool(gains.low[every] > 0 and gains.low[few] > 0),
     )
@@ -949,7 +957,7 @@ def facts(measured: pd.DataFrame) -> dict:
         numbers[f"{name}_verbatim"], numbers[f"{name}_rows"] = recalled[name]
     control = recalled["form_control"]
     numbers["form_control"], numbers["form_controls"] = control
-    numbers |= _exposure_facts(rows)
+    numbers |= _exposure_facts(rows, measured)
     names = dict(model="planted:names", part="known_cell")
     cells = hits_of(rows, **names, times=24)
     numbers["names_found"], numbers["names_asked"] = cells

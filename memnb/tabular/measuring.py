@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from .. import lm, papers, results
+from .. import lm, papers, plant, results
 from ..core import lacking, say
 from ..data import Table
 from ..lm import needs
@@ -408,6 +408,8 @@ class Sizes(papers.Sizes):
     truth_n: int = 2  # queries a test and block of its rows
     # models planted in the forms of the tests: recall, and what exposure buys
     forms: list[str] = []
+    # of these, too: rows with fewest repetitions, each asked for behind a context of its own
+    own_contexts: list[str] = []
 
 
 # data sets that are asked for conditional completion
@@ -526,6 +528,8 @@ def _write_known(rows: Rows, sizes: Sizes, mode: str, seed: int) -> None:
         by.add(_ahead(model, planted.known_completions, **ask, sets=sets))
     if sizes.forms:
         _write_exposure(rows, [sizes.truth, *sizes.forms], few, seed)
+    for name in sizes.own_contexts:
+        _write_own_contexts(rows, name, few, seed)
 
 # %% ../../nbs/tabular/measuring.ipynb #e21f394e
 def _write_exposure(rows: Rows, names: list[str], few: bool, seed: int) -> None:
@@ -537,6 +541,36 @@ def _write_exposure(rows: Rows, names: list[str], few: bool, seed: int) -> None:
         if other := labels.get(f"{name}-swapped"):
             both = rows.at(model=planted.both_halves(name), mode="completion")
             both.add(planted.halves_rates(pair, other))
+
+
+def _write_own_contexts(rows: Rows, name: str, few: bool, seed: int) -> None:
+    """Write what the fewest repetitions buy, each row behind a context of its own
+
+    The two models are each other's controls, so their base is not asked.
+
+    Args:
+        rows: to which it adds
+        name: of one of two halves, as 'forms' of 'forms' and 'forms-swapped'
+        few: two rows of each number of repetitions
+        seed: of every random choice
+    """
+    halves = name, f"{name}-swapped"
+    items = []
+    for half in halves:
+        known = plant.truth(half)
+        least = known.times[known.times > 0].min()
+        items += [*known["item"][known.times == least]]
+    sizes = dict(contexts=1, by_row=True, items=items, seed=seed)
+    if few:
+        sizes |= dict(n=2)
+    labels = []
+    for half in halves:
+        model = lm.load(f"planted:{half}", mode="completion")
+        answers = _ahead(model, planted.labels_by_dose, name=half, **sizes)
+        labels.append((answers, answers))
+    gains = planted.halves_rates(*labels).frame()
+    both = rows.at(model=planted.both_halves(name), mode="completion")
+    both.add(gains[gains["item"] == "paired"].assign(part="own_contexts"))
 
 
 def _rounded(rows: pd.DataFrame) -> pd.DataFrame:

@@ -7,6 +7,7 @@ __all__ = ['planted_blocks', 'known_rows', 'found_rates', 'known_completions']
 
 # %% ../../nbs/tabular/planted.ipynb #20be035f
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -171,6 +172,7 @@ KNOWN = (
     "truth",
     "eyes",
     "exposure",
+    "own_contexts",
     "known_completion",
     "known_sample",
     "known_cell",
@@ -282,6 +284,8 @@ def labels_by_dose(
     n: int = None,
     seed: int = 0,
     by_row: bool = False,
+    *,
+    items: Sequence[str] = None,
 ) -> pd.DataFrame:
     """Labels of rows with known repetitions, where the label is the last cell of the line
 
@@ -293,6 +297,7 @@ def labels_by_dose(
         n: rows of each number of repetitions; default: all
         seed: of every random choice
         by_row: contexts drawn anew for each row, so that an interval over rows holds for other contexts, too
+        items: rows that are asked for, by their names; default: all
 
     Returns:
         DataFrame, one row a question: dataset, item, times, truth, said, ok, refused
@@ -300,11 +305,11 @@ def labels_by_dose(
     Raises ValueError for a model without a table that can be asked for.
     """
     asked = lm.load(model, mode="completion")
-    items = plant.truth(name)
-    repeated = items.text[items.times > 0]
-    items = items[(items.times > 0) | ~items.text.isin(repeated)]
+    known = plant.truth(name)
+    repeated = known.text[known.times > 0]
+    known = known[(known.times > 0) | ~known.text.isin(repeated)]
     parts = []
-    for source, rows in items.groupby("source", sort=False):
+    for source, rows in known.groupby("source", sort=False):
         table = data.load(source)
         if table.target != table.names[-1]:
             continue
@@ -312,6 +317,8 @@ def labels_by_dose(
         if not before:
             continue
         rows = rows.assign(before=before)
+        if items is not None:
+            rows = rows[rows["item"].isin(items)]
         if n:
             rows = rows.groupby("times", sort=False).head(n)
         prompts = []
