@@ -282,6 +282,11 @@ def powers(paper: str, reported: pd.DataFrame = None) -> dict[str, str]:
         for unit, n in units.items()
     }
     words = {}
+    try:
+        results.measured(paper)
+    except FileNotFoundError:
+        # a study that is registered before its first run
+        return words
     board = claims.board(paper, reported=reported)
     for name, lines in board.groupby("id", sort=False):
         decided = lines[lines.verdict.isin([claims.HOLDS, claims.FAILS])]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from itertools import groupby
 from pathlib import Path
@@ -310,11 +311,18 @@ def _last_words(file: Path | str):
     return lines[-1]
 
 
+def _versions() -> dict[str, str]:
+    "Versions of what numbers depend on, as far as it is installed"
+    versions = dict(python=platform.python_version())
+    for name in ("numpy", "torch", "transformers"):
+        # a page that asks no model of this machine needs no torch
+        with suppress(PackageNotFoundError):
+            versions[name] = installed(name)
+    return versions
+
+
 def _meta(run: Run, parts: dict):
     "What memnb writes into an executed notebook"
-    packages = {
-        name: installed(name) for name in ("numpy", "torch", "transformers")
-    }
     return dict(
         run=run.name,
         identity=checksum(parts),
@@ -322,7 +330,7 @@ def _meta(run: Run, parts: dict):
         version=version(),
         seconds=round(run.seconds, 2),
         machine=f"{cores()} cores, {platform.machine()}",
-        versions=dict(python=platform.python_version()) | packages,
+        versions=_versions(),
     )
 
 
