@@ -1243,6 +1243,20 @@ def _facts_of_lengths(tables: Tables) -> dict:
     return named
 
 # %% ../../nbs/capacity/claims.ipynb #76087035
+def _facts_of_oracle(tables: Tables) -> dict:
+    "Bits of a text that has not been read, at the most texts: of our own oracle, and of the better model"
+    own = tables.on_text("oracle")
+    if "oracle" not in own:
+        return dict(oracle_bits=np.nan, unseen_bits=np.nan)
+    asked = own.dropna(subset="oracle")
+    most = asked[asked.n == asked.n.max()]
+    # nats per token as bits of a text
+    unseen = most.test_loss * most.length / LN2
+    of_model = unseen.groupby(most.config).mean()
+    of_oracle = most.oracle_bits / most.n
+    return dict(oracle_bits=of_oracle.mean(), unseen_bits=of_model.min())
+
+
 def facts(rows: pd.DataFrame) -> dict:
     "The numbers that the prose of the page names, and what its words say without one: name -> number or truth"
     reported = results.reported("capacity")
@@ -1257,7 +1271,8 @@ def facts(rows: pd.DataFrame) -> dict:
             return np.nan
         return float(lines.value.iloc[0])
 
-    named = _facts_of_lengths(tables)
+    named = _facts_of_lengths(tables) | _facts_of_oracle(tables)
+    named["oracle16"] = of("oracle", "1x16")
     for width in ("16", "32"):
         named[f"peak{width}"] = of("descent-place", f"1x{width}")
     checked = validation(tables.text).set_index("f1")
