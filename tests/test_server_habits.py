@@ -773,6 +773,7 @@ class Gives(NamedTuple):
 
 
 GIVES = dict(
+    litellm=Gives(text=True, logprobs=True),
     llama_cpp=Gives(text=True, logprobs=False, rounds=True),
     transformers_serve=Gives(text=True, logprobs=False),
     vllm=Gives(text=True, logprobs=True),
