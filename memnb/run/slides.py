@@ -180,7 +180,9 @@ class Page:
             name: id of the cell
         """
         outputs = self.cell(name).get("outputs", ())
-        text = "".join("".join(o.get("text", "")) for o in outputs)
+        # without what is said of progress
+        printed = [o for o in outputs if o.get("name") == "stdout"]
+        text = "".join("".join(o["text"]) for o in printed)
         if not text:
             raise ValueError(f"cell {name} of {self.name.name} prints nothing")
         return text.strip("\n")
