@@ -1510,6 +1510,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
             'memnb.iclinf.claims': { 'memnb.iclinf.claims.Line': ('iclinf/claims.html#line', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims._above_chance': ('iclinf/claims.html#_above_chance', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims._audit_facts': ('iclinf/claims.html#_audit_facts', 'memnb/iclinf/claims.py'),
+                                     'memnb.iclinf.claims._audited': ('iclinf/claims.html#_audited', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims._epsilon_of': ('iclinf/claims.html#_epsilon_of', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims._first_value': ('iclinf/claims.html#_first_value', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims._measured_facts': ( 'iclinf/claims.html#_measured_facts',

@@ -290,18 +290,17 @@ def powers(paper: str, reported: pd.DataFrame = None) -> dict[str, str]:
     board = claims.board(paper, reported=reported)
     for name, lines in board.groupby("id", sort=False):
         decided = lines[lines.verdict.isin([claims.HOLDS, claims.FAILS])]
-        found = [
+        chances = [
             power(line, fresh[line.model, line.unit])
             for _, line in decided.iterrows()
-            if (line.model, line.unit) in fresh
+            if (line.model, line.unit) in fresh and line.n > 0
         ]
-        found = [chance for chance in found if chance is not None]
         if len(decided) == 0:
             words[name] = "open before, nothing to confirm"
-        elif not found:
+        elif not chances:
             words[name] = "no fresh rows"
-        elif min(found) < ENOUGH:
-            words[name] = f"power {min(found):.2f} for half the effect"
+        elif min(chances) < ENOUGH:
+            words[name] = f"power {min(chances):.2f} for half the effect"
         else:
             words[name] = ""
     return words

@@ -324,6 +324,23 @@ def _write_sizes(write: Rows, rows: pd.DataFrame) -> None:
         _write_line(cell, smallest)
 
 # %% ../../nbs/iclinf/claims.ipynb #1ab44805
+def _audited(rows: pd.DataFrame, norm: str) -> pd.DataFrame:
+    """Rows of the audits of Table 4
+
+    Args:
+        rows: measured rows of the first training
+        norm: mean over the other prompts: 's-1' or 's'
+    """
+    return select(
+        rows,
+        part="audit",
+        where="Table 4",
+        setting=norm,
+        item="",
+        delta=DELTA,
+    )
+
+
 def _shares(line: Line, whole: float) -> Line:
     """An estimate as a share
 
@@ -347,14 +364,7 @@ def _write_audit(
         order: of the accountant: that of the bound, 'held', or 'chosen' for the
             data
     """
-    audited = select(
-        rows,
-        part="audit",
-        where="Table 4",
-        setting=norm,
-        item="",
-        delta=DELTA,
-    )
+    audited = _audited(rows, norm)
     audited = audited[audited.target <= TIGHT_UP_TO]
     reading = dict(held="empirical", chosen="chosen")[order]
     for (model, target), cell in audited.groupby(["model", "target"]):
@@ -460,14 +470,7 @@ def _write_games(write: Rows, rows: pd.DataFrame, norm: str) -> None:
         norm: mean over the other prompts: 's-1' or 's'
     """
     noise = select(rows, part="attack", item="Gaussian noise, mu 1")
-    audited = select(
-        rows,
-        part="audit",
-        where="Table 4",
-        setting=norm,
-        item="",
-        delta=DELTA,
-    )
+    audited = _audited(rows, norm)
     cases = {"Gaussian noise": noise}
     for target, cell in audited.groupby("target"):
         cases[f"fifty prompts, target {target:g}"] = cell
