@@ -638,8 +638,9 @@ def fig_x_learners(
     cells = sorted(cells.itertuples(index=False, name=None), key=place)
     lines = orders(onsets(whole_epochs(m), tau, rule))
     cases = list(lines[OF_CASE].itertuples(index=False, name=None))
-    lines = lines.assign(case=cases)
-    lines = lines[lines.who == "in training"]
+    places = {cell: i for i, cell in enumerate(cells)}
+    lines = lines.assign(case=cases, place=[places[case] for case in cases])
+    lines = lines[lines.who == "in training"].sort_values("place")
     with plots.style():
         fig, (axs,) = plt.subplots(
             1,
@@ -650,13 +651,12 @@ def fig_x_learners(
         )
         for ax, language in zip(axs, languages, strict=True):
             of_language = lines[lines.language == language]
-            places = {cell: i for i, cell in enumerate(cells)}
             _kendall_points(ax, of_language, places)
             contextual = of_language[of_language.measure == "contextual"]
             for line in contextual.itertuples():
                 ax.text(
                     1.08,
-                    places[line.case],
+                    line.place,
                     line.n,
                     fontsize=6,
                     va="center",
