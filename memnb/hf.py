@@ -17,7 +17,7 @@ import tempfile
 import threading
 import warnings
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache, partial
 from inspect import signature
 from pathlib import Path
@@ -30,6 +30,7 @@ from . import core
 from .lm import LM, ContextError, Lost, NoAnswer
 from memnb.prefix import (
     Tails,
+    Tree,
     along,
     batches,
     next_tokens,
@@ -42,9 +43,54 @@ if TYPE_CHECKING:
     import torch
 
 # %% ../nbs/rooms/hf.ipynb #5cc77f1a
+def _take_before(tree: Tree, past: dict) -> None:
+    """Give a tree the keys and values that its tokens need of the pass before
+
+    Args:
+        tree: whose `before` and `kv` (of its own pass) are set
+        past: layer -> keys and values of the pass before, heads x tokens x width
+    """
+    import torch
+
+    kept = [slice(a, b) for a, b in tree.taken]
+    tree.before = {}
+    tree.kv = {}
+    if kept:
+        for layer, both in past.items():
+            tree.before[layer] = [
+                torch.cat([x[:, :, s] for s in kept], 2) for x in both
+            ]
+
+
+def _pass(net: "torch.nn.Module", tree: Tree, rows: list) -> "torch.Tensor":
+    """Scores of one pass over a tree, rows x vocabulary
+
+    Args:
+        net: a `fast_copy` whose attention is along trees
+        tree: the tokens of the pass
+        rows: places in the pass whose scores are computed: a row of scores has the size of the vocabulary, and most
+            tokens need none
+    """
+    import torch
+
+    # for the library 0 means all and 1 the last, so 1 it is where none is wanted
+    keep = torch.tensor(rows, device=net.device) if rows else 1
+    tokens, places = torch.tensor(
+        [[tree.tokens], [tree.places]], device=net.device
+    )
+    with along(tree), torch.inference_mode():
+        output = net(
+            input_ids=tokens,
+            position_ids=places,
+            logits_to_keep=keep,
+            use_cache=False,
+        )
+    return output.logits[0]
+
+# %% ../nbs/rooms/hf.ipynb #56981c6a
 def _tree_passes(
     net: "torch.nn.Module", ids: list, first: list, most: int, tails: Any = None
-):
+) -> Iterator[tuple[int, "torch.Tensor"]]:
     """Read prompts along their trees
 
     Args:
@@ -56,34 +102,11 @@ def _tree_passes(
 
     Yields number of a prompt and its scores, tokens x vocabulary; of a long one in parts.
     """
-    import torch
-
     past = {}  # layer -> keys and values of the pass before
     for tree in trees(ids, first, most):
-        kept = [slice(a, b) for a, b in tree.taken]
-        tree.before = {}
-        tree.kv = {}
-        if kept:
-            for layer, both in past.items():
-                tree.before[layer] = [
-                    torch.cat([x[:, :, s] for s in kept], 2) for x in both
-                ]
+        _take_before(tree, past)
         scored = sorted({k for _, places, _ in tree.wanted for k in places})
-        # Rows of this pass whose scores are computed: a row of scores has the size of
-        # the vocabulary, and most tokens need none. For the library 0 means all and 1 the last, so 1 it is.
-        rows = [k - tree.past for k in scored]
-        keep = torch.tensor(rows, device=net.device) if rows else 1
-        tokens, places = torch.tensor(
-            [[tree.tokens], [tree.places]], device=net.device
-        )
-        with along(tree), torch.inference_mode():
-            output = net(
-                input_ids=tokens,
-                position_ids=places,
-                logits_to_keep=keep,
-                use_cache=False,
-            )
-        logits = output.logits[0]
+        logits = _pass(net, tree, [k - tree.past for k in scored])
         past = tree.kv
         row_of = {k: row for row, k in enumerate(scored)}
         if tails:
@@ -95,7 +118,7 @@ def _tree_passes(
 _READS_FORWARD = "memnb asks models that read forward"
 
 
-def _trial_scores(net: "torch.nn.Module"):
+def _trial_scores(net: "torch.nn.Module") -> tuple[list, "torch.Tensor"]:
     """Three prompts that try a network out: token ids and log-probabilities by the library, 3 x tokens x vocabulary
 
     ValueError where a beginning that two of them share has other numbers in each: the network sees what follows.
@@ -121,7 +144,7 @@ def _trial_scores(net: "torch.nn.Module"):
     return rows, plainly
 
 # %% ../nbs/rooms/hf.ipynb #7866178e
-def _gap(net: "torch.nn.Module", rows: list, plainly: "torch.Tensor"):
+def _gap(net: "torch.nn.Module", rows: list, plainly: "torch.Tensor") -> float:
     "How far scores along trees and of a step are from those of a plain pass"
     prompts = [row[:-1] for row in rows]
     tails = Tails(prompts, 1)
@@ -142,13 +165,15 @@ def _gap(net: "torch.nn.Module", rows: list, plainly: "torch.Tensor"):
     )
 
 # %% ../nbs/rooms/hf.ipynb #121448a1
-def _with_own_modules(net: "torch.nn.Module"):
+def _with_own_modules(net: "torch.nn.Module") -> "torch.nn.Module":
     "A network with modules of its own and the same tensors: nothing is copied that takes memory"
     tensors = {id(x): x for x in [*net.parameters(), *net.buffers()]}
     return copy.deepcopy(net, tensors).eval()
 
 
-def _accelerated(net: "torch.nn.Module", rows: list, plainly: "torch.Tensor"):
+def _accelerated(
+    net: "torch.nn.Module", rows: list, plainly: "torch.Tensor"
+) -> tuple:
     """(A copy with attention along trees, its weights in the order of the processor; why it cannot be had)
 
     Where it cannot be had the copy is None; without a reason if the family is one that cannot share.
@@ -168,7 +193,7 @@ def _accelerated(net: "torch.nn.Module", rows: list, plainly: "torch.Tensor"):
     return fast, ""
 
 # %% ../nbs/rooms/hf.ipynb #9fdaeecb
-def fast_copy(net: "torch.nn.Module"):
+def fast_copy(net: "torch.nn.Module") -> "torch.nn.Module":
     """The network to compute with: attention along trees, weights in the order of the processor
 
     Args:
@@ -198,7 +223,7 @@ def fast_copy(net: "torch.nn.Module"):
     return fast
 
 # %% ../nbs/rooms/hf.ipynb #ecbe107c
-def plain(fast: "torch.nn.Module"):
+def plain(fast: "torch.nn.Module") -> "torch.nn.Module":
     """A network as the library makes it, independent of the one given, its weights as they were, to the bit
 
     Args:
@@ -224,6 +249,32 @@ def plain(fast: "torch.nn.Module"):
     net.set_attn_implementation("sdpa")
     return net.eval()
 
+# %% ../nbs/rooms/hf.ipynb #44739acc
+def _scores_and_past(
+    net: "torch.nn.Module", tokens: list, past: Any
+) -> tuple["torch.Tensor", Any]:
+    """Scores behind the last token of each row, rows x vocabulary, and the past to go on with
+
+    Args:
+        net: of the library, or a copy
+        tokens: of each row one, or a list of as many
+        past: the library's cache; None at the beginning
+    """
+    import torch
+
+    parameters = signature(net.forward).parameters
+    recurrent = "cache_params" in parameters
+    name = "cache_params" if recurrent else "past_key_values"
+    settings = {name: past}
+    if "logits_to_keep" in parameters:
+        settings["logits_to_keep"] = 1
+    with torch.inference_mode():
+        ids = torch.tensor(tokens, device=net.device)
+        output = net(
+            input_ids=ids.view(len(ids), -1), use_cache=True, **settings
+        )
+    return output.logits[:, -1], output[name]
+
 # %% ../nbs/rooms/hf.ipynb #6212c311
 class _EqualRows:
     "Rows of one length of a network that keeps its past by itself, as one with a sliding window"
@@ -233,43 +284,28 @@ class _EqualRows:
         self._shared = False  # whether somebody may come back to it
 
     @property
-    def ends(self):
+    def ends(self) -> Any:
         "Where the rows are; whoever has looked may set it again, and so come back to here"
         self._shared = True
         return self._past
 
     @ends.setter
-    def ends(self, past: Any):
+    def ends(self, past: Any) -> None:
         self._past = past
         self._shared = True
 
-    def step(self, net: "torch.nn.Module", tokens: list):
+    def step(self, net: "torch.nn.Module", tokens: list) -> "torch.Tensor":
         "Scores behind one more token of each row, or several, rows x vocabulary"
         import torch
 
-        parameters = signature(net.forward).parameters
-        name = (
-            "cache_params"
-            if "cache_params" in parameters
-            else "past_key_values"
-        )
-        settings = (
-            dict(logits_to_keep=1) if "logits_to_keep" in parameters else {}
-        )
         with torch.inference_mode():
             # a pass changes the cache in place: what others may need is copied, and only that
-            settings[name] = (
-                copy.deepcopy(self._past) if self._shared else self._past
-            )
-            ids = torch.tensor(tokens, device=net.device)
-            output = net(
-                input_ids=ids.view(len(ids), -1), use_cache=True, **settings
-            )
-        self._past = output[name]
+            past = copy.deepcopy(self._past) if self._shared else self._past
+        scores, self._past = _scores_and_past(net, tokens, past)
         self._shared = False
-        return output.logits[:, -1]
+        return scores
 
-    def keep(self, rows: list):
+    def keep(self, rows: list) -> None:
         "Go on with some of the rows"
         import torch
 
@@ -277,14 +313,48 @@ class _EqualRows:
             self._past.reorder_cache(torch.tensor(rows))
 
 # %% ../nbs/rooms/hf.ipynb #df2c8615
-class HF(LM):
-    "A causal language model of the transformers library"
+class _LazyNetwork(LM):
+    "A model whose network is read when it has to compute; what it answers is in `HF`"
 
     caps = frozenset({"generate", "logprobs", "next_logits", "tokens"})
     # number of the arithmetic, in the keys of the store: it counts up when a change of
     # the code may change answers
     engine = 2
     ahead = True  # questions may be asked beforehand, all at once
+
+    def _answer(self, todo: list) -> Iterator[tuple[int, Any]]:
+        "Answers as they come: (position in `todo`, answer)"
+        yield from getattr(self, "_" + todo[0][0]["request"])(todo)
+        core.give_back()
+
+    @cached_property
+    def fast(self) -> "torch.nn.Module":
+        "The network to compute with, read now that it is needed"
+        if os.environ.get("MEMNB_REPLAY"):
+            core.say(f"{self.name} has to compute: not all answers are stored")
+        return self.reader()
+
+    @cached_property
+    def net(self) -> "torch.nn.Module":
+        "A network with these weights, to look at"
+        return self.plain()
+
+    def plain(self) -> "torch.nn.Module":
+        "A network with these weights, to be changed; the model keeps its own"
+        return plain(self.fast)
+
+    def unload(self) -> None:
+        "Give back the memory of the network; the next answer that the store lacks reads it again"
+        if not self.given:
+            vars(self).pop("net", None)
+        fast = vars(self).pop("fast", None)
+        _forget(fast)
+        del fast
+        core.give_back()
+
+# %% ../nbs/rooms/hf.ipynb #4a9e33b5
+class HF(_LazyNetwork):
+    "A causal language model of the transformers library"
 
     def __init__(
         self,
@@ -303,8 +373,7 @@ class HF(LM):
         Args:
             name: as of `LM`
             id: identity, as of `LM`
-            net: causal language model of the transformers library; or (network without weights, device, function that
-                reads a `fast_copy`)
+            net: causal language model of the library; or (network without weights, device, function that reads a `fast_copy`)
             tok: its tokenizer
             mode: 'chat' or 'completion'; default: chat where the tokenizer has a chat format
             rows: prompts of a batch at most; default: 64 on a CPU, else 256
@@ -314,61 +383,41 @@ class HF(LM):
         """
         if thinking is not None:
             id = f"{id}/thinking={thinking}"
-        super().__init__(
-            name,
-            id,
-            mode or ("chat" if tok.chat_template else "completion"),
-            **kw,
-        )
+        mode = mode or ("chat" if tok.chat_template else "completion")
+        super().__init__(name, id, mode, **kw)
         self.tok = tok
         self.source = name  # as in `load`
-        self.format = (
-            {} if thinking is None else dict(enable_thinking=bool(thinking))
-        )
-        self.given = not isinstance(net, tuple)
-        if self.given:
-            self.net = net.eval()
-            net = net, net.device, partial(fast_copy, net)
-        self.outline, self.device, self.reader = net
-        self.config = self.outline.config
+        self._take_format(thinking)
+        self._take_network(net)
         self._take_sizes(rows, memory)
-
-    def _answer(self, todo: list):
-        "Answers as they come: (position in `todo`, answer)"
-        yield from getattr(self, "_" + todo[0][0]["request"])(todo)
-        core.give_back()
-
-    @cached_property
-    def fast(self):
-        "The network to compute with, read now that it is needed"
-        if os.environ.get("MEMNB_REPLAY"):
-            core.say(f"{self.name} has to compute: not all answers are stored")
-        return self.reader()
-
-    @cached_property
-    def net(self):
-        "A network with these weights, to look at"
-        return self.plain()
-
-    def plain(self):
-        "A network with these weights, to be changed; the model keeps its own"
-        return plain(self.fast)
-
-    def unload(self):
-        "Give back the memory of the network; the next answer that the store lacks reads it again"
-        if not self.given:
-            vars(self).pop("net", None)
-        fast = vars(self).pop("fast", None)
-        with _READ_LOCK:
-            for key, network in [*_NETWORKS.items()]:
-                if getattr(network, "fast", network) is fast:
-                    del _NETWORKS[key]
-        del fast
-        core.give_back()
 
 # %% ../nbs/rooms/hf.ipynb #79d4807d
 @patch
-def _take_sizes(self: HF, rows: int | None, memory: Any):
+def _take_format(self: HF, thinking: Any) -> None:
+    "What the chat format is given beside the messages; thinking: None leaves that to the format"
+    self.format = {}
+    if thinking is not None:
+        self.format = dict(enable_thinking=bool(thinking))
+
+
+@patch
+def _take_network(self: HF, net: Any) -> None:
+    """The network of a model, or how it is read
+
+    Args:
+        net: causal language model of the transformers library; or (network without weights, device, function that
+            reads a `fast_copy`)
+    """
+    self.given = not isinstance(net, tuple)
+    if self.given:
+        self.net = net.eval()
+        net = net, net.device, partial(fast_copy, net)
+    self.outline, self.device, self.reader = net
+    self.config = self.outline.config
+
+
+@patch
+def _take_sizes(self: HF, rows: int | None, memory: Any) -> None:
     "How much is asked and kept at once, and what the network is like"
     on_cpu = self.device.type == "cpu"
     self.rows = rows or (64 if on_cpu else 256)
@@ -383,7 +432,7 @@ def _take_sizes(self: HF, rows: int | None, memory: Any):
     ends = ends if isinstance(ends, list) else [ends]
     self.eos = {self.tok.eos_token_id, *ends} - {None}
 
-
+# %% ../nbs/rooms/hf.ipynb #31ead90f
 @patch(as_prop=True)
 def shares(self: HF) -> bool:
     "Whether prompts that begin alike share keys and values"
@@ -409,7 +458,7 @@ def encode(self: HF, prompt: str | list) -> list:
 
 
 @patch
-def _encoded_text(self: HF, text: str):
+def _encoded_text(self: HF, text: str) -> list:
     "Token ids of a text that is to go on, with one start token where the tokenizer puts one"
     tok = self.tok
     ids = tok(text).input_ids
@@ -426,7 +475,7 @@ _say_once = lru_cache(None)(core.say)
 
 
 @patch
-def _formatted(self: HF, messages: list):
+def _formatted(self: HF, messages: list) -> str:
     "Messages in the chat format; a system message stands in the first question where there is no such role"
     from jinja2 import TemplateError
 
@@ -454,7 +503,7 @@ def _formatted(self: HF, messages: list):
 
 # %% ../nbs/rooms/hf.ipynb #66010f84
 @patch
-def _templated(self: HF, messages: list):
+def _templated(self: HF, messages: list) -> str:
     "Messages in the chat format; an answer that is begun already is gone on with"
     begun = messages[-1]["role"] == "assistant"
     settings = dict(
@@ -466,7 +515,7 @@ def _templated(self: HF, messages: list):
 
 
 @patch
-def check_window(self: HF, ids: list, more: list):
+def check_window(self: HF, ids: list, more: list) -> None:
     """ContextError where a prompt and its answer are longer than the window of the model
 
     Args:
@@ -483,7 +532,9 @@ def check_window(self: HF, ids: list, more: list):
 
 # %% ../nbs/rooms/hf.ipynb #7297e4f7
 @patch
-def read(self: HF, ids: list, first: list = None):
+def read(
+    self: HF, ids: list, first: list = None
+) -> Iterator[tuple[int, "torch.Tensor"]]:
     """Scores of what comes next behind lists of token ids
 
     Args:
@@ -500,7 +551,9 @@ def read(self: HF, ids: list, first: list = None):
 
 
 @patch
-def _read_padded(self: HF, ids: list, first: int):
+def _read_padded(
+    self: HF, ids: list, first: int
+) -> Iterator[tuple[int, "torch.Tensor"]]:
     "As `read`, for a network that shares nothing: lists of about one length, padded behind, where nobody looks"
     import torch
 
@@ -518,7 +571,9 @@ def _read_padded(self: HF, ids: list, first: int):
 
 # %% ../nbs/rooms/hf.ipynb #e122ee62
 @patch
-def _score_tails(self: HF, heads: list, tails: Any):
+def _score_tails(
+    self: HF, heads: list, tails: Any
+) -> Iterator[tuple[int, list, list]]:
     "(Position, log-probabilities of the tokens of a tail, whether they are the likeliest)"
     import torch
 
@@ -544,7 +599,7 @@ def _score_tails(self: HF, heads: list, tails: Any):
 
 
 @patch
-def _next_logits(self: HF, todo: list):
+def _next_logits(self: HF, todo: list) -> Iterator[tuple[int, str]]:
     ids = [self.encode(prompt) for _, prompt in todo]
     self.check_window(ids, [0] * len(ids))
     for i, scores in self.read(ids):
@@ -555,7 +610,7 @@ def _next_logits(self: HF, todo: list):
 
 # %% ../nbs/rooms/hf.ipynb #cc6dba23
 @patch
-def _logprobs(self: HF, todo: list):
+def _logprobs(self: HF, todo: list) -> Iterator[tuple[int, list]]:
     prompts = {json.dumps(prompt): prompt for _, (prompt, _) in todo}
     encoded = {key: self.encode(prompt) for key, prompt in prompts.items()}
     heads = [encoded[json.dumps(prompt)] for _, (prompt, _) in todo]
@@ -571,7 +626,9 @@ def _logprobs(self: HF, todo: list):
 
 # %% ../nbs/rooms/hf.ipynb #0c16486c
 @patch
-def _joint_logprobs(self: HF, todo: list, heads: list):
+def _joint_logprobs(
+    self: HF, todo: list, heads: list
+) -> Iterator[tuple[int, list]]:
     "As `_logprobs`, with prompt and continuation cut into tokens as one text"
     tails = {}
     lost = []
@@ -606,7 +663,7 @@ def _joint_logprobs(self: HF, todo: list, heads: list):
 
 # %% ../nbs/rooms/hf.ipynb #1b03e5dd
 @patch
-def _tokens(self: HF, todo: list):
+def _tokens(self: HF, todo: list) -> Iterator[tuple[int, list]]:
     start = [self.tok.bos_token_id] if self.tok.bos_token else self.encode("\n")
     texts = [
         self.tok(text, add_special_tokens=False).input_ids for _, text in todo
@@ -618,7 +675,9 @@ def _tokens(self: HF, todo: list):
 
 # %% ../nbs/rooms/hf.ipynb #9fe2e126
 @patch
-def begin(self: HF, ids: list, more: list):
+def begin(
+    self: HF, ids: list, more: list
+) -> Iterator[tuple[list, "torch.Tensor", Any]]:
     """Read lists of token ids in batches, so that `step` can go on
 
     Args:
@@ -654,7 +713,9 @@ def begin(self: HF, ids: list, more: list):
 
 # %% ../nbs/rooms/hf.ipynb #48c5c0e6
 @patch
-def _begin_alike(self: HF, ids: list):
+def _begin_alike(
+    self: HF, ids: list
+) -> Iterator[tuple[list, "torch.Tensor", _EqualRows]]:
     "As `begin`, for a network that shares nothing: lists of one length together"
     for length in dict.fromkeys(map(len, ids)):
         alike = [i for i, x in enumerate(ids) if len(x) == length]
@@ -665,7 +726,7 @@ def _begin_alike(self: HF, ids: list):
 
 
 @patch
-def step(self: HF, tails: Any, tokens: list):
+def step(self: HF, tails: Any, tokens: list) -> "torch.Tensor":
     """Scores behind one more token of each row, rows x vocabulary
 
     Args:
@@ -676,7 +737,7 @@ def step(self: HF, tails: Any, tokens: list):
 
 # %% ../nbs/rooms/hf.ipynb #680ef65e
 @patch
-def _finished_text(self: HF, tokens: list, settings: dict):
+def _finished_text(self: HF, tokens: list, settings: dict) -> str | None:
     "The text of an answer that is complete; None for one that goes on"
     end = tokens[-1] in self.eos or len(tokens) == settings["max_tokens"]
     if not (end or settings["stop"]):
@@ -690,7 +751,7 @@ def _finished_text(self: HF, tokens: list, settings: dict):
 
 
 @patch
-def _generate(self: HF, todo: list):
+def _generate(self: HF, todo: list) -> Iterator[tuple[int, str]]:
     ids = [self.encode(prompt) for _, prompt in todo]
     lengths = [settings["max_tokens"] for settings, _ in todo]
     self.check_window(ids, lengths)
@@ -762,7 +823,7 @@ def files_of(folder: Path) -> dict:
     )
 
 
-def _checksums(folder: Path):
+def _checksums(folder: Path) -> dict[str, str]:
     "Checksum of each file of `files_of`, by its name, in order"
     return {
         name: core.file_hash(path)
@@ -852,7 +913,7 @@ SMOLLM2 = (
 )
 
 
-def quiet(f: Callable):
+def quiet(f: Callable) -> Any:
     "Call `f` without transformers' progress bars, and without warnings about names that are to change"
     from transformers.utils import logging
 
@@ -865,7 +926,7 @@ def quiet(f: Callable):
         logging.enable_progress_bar()
 
 # %% ../nbs/rooms/hf.ipynb #73676188
-def _unpack(gguf: Path, out: Path):
+def _unpack(gguf: Path, out: Path) -> None:
     "Convert a GGUF file to a safetensors folder that loads in a fraction of a second"
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -898,7 +959,7 @@ def fetch() -> Path:
     folder = core.cache_dir() / f"smollm2-{SMOLLM2[2][:8]}"
     sums = Path(f"{folder}.sha256")  # written after unpacking
 
-    def intact():
+    def intact() -> bool:
         try:
             return json.loads(sums.read_text()) == _checksums(folder)
         except (OSError, ValueError):
@@ -934,7 +995,7 @@ _WHAT_TO_GIVE = (
 )
 
 
-def _check_folder(folder: Path):
+def _check_folder(folder: Path) -> None:
     "ValueError for a folder whose weights cannot be read"
     if any(name.endswith(".safetensors") for name in files_of(folder)):
         return
@@ -955,7 +1016,7 @@ def _check_folder(folder: Path):
     )
 
 # %% ../nbs/rooms/hf.ipynb #2d467830
-def _library(kind: str, name: str, source: str, **settings):
+def _library(kind: str, name: str, source: str, **settings) -> Any:
     "`kind.from_pretrained`, its errors as one line about the model `name`"
     from safetensors import SafetensorError
 
@@ -995,7 +1056,7 @@ def _common_prefix(info: dict) -> str:
     )
 
 # %% ../nbs/rooms/hf.ipynb #708bb922
-def _check_weights(name: str, info: dict):
+def _check_weights(name: str, info: dict) -> None:
     "ValueError where the weights of a model (what the library says of their loading) are not those of its configuration"
     shapes = {w[0]: w[1:] for w in info["mismatched_keys"]}
     if shapes:
@@ -1026,7 +1087,9 @@ def _check_weights(name: str, info: dict):
         )
 
 # %% ../nbs/rooms/hf.ipynb #a0a916e1
-def _weights(name: str, source: str, dtype: str, revision: str = None):
+def _weights(
+    name: str, source: str, dtype: str, revision: str = None
+) -> "torch.nn.Module":
     "A network of the library with its weights; ValueError where these are not those of its configuration"
     import torch
     from transformers import AutoModelForCausalLM
@@ -1055,7 +1118,9 @@ def _weights(name: str, source: str, dtype: str, revision: str = None):
     return net
 
 # %% ../nbs/rooms/hf.ipynb #f848000e
-def _with_adapter_weights(net: "torch.nn.Module", name: str, folder: Path):
+def _with_adapter_weights(
+    net: "torch.nn.Module", name: str, folder: Path
+) -> "torch.nn.Module":
     "A network, which is changed, with the adapter of a folder in it, not merged; ValueError where it does not fit"
     core.require("peft", "plant")
     from peft import PeftConfig, PeftModel, set_peft_model_state_dict
@@ -1094,7 +1159,7 @@ def _with_adapter_weights(net: "torch.nn.Module", name: str, folder: Path):
     return both.get_base_model().to(dtype)
 
 # %% ../nbs/rooms/hf.ipynb #e5a5d3d4
-def _check_vocabulary(name: str, tok: Any, words: int):
+def _check_vocabulary(name: str, tok: Any, words: int) -> None:
     "ValueError for a tokenizer that is missing, or has more than so many `words` and so belongs to another model"
     added = {
         str(token)
@@ -1116,7 +1181,9 @@ def _check_vocabulary(name: str, tok: Any, words: int):
         raise ValueError(f"{name} knows {words} tokens, {but}: {why}")
 
 # %% ../nbs/rooms/hf.ipynb #687158c0
-def _tokenizer(name: str, source: str, base: str | None, revision: str = None):
+def _tokenizer(
+    name: str, source: str, base: str | None, revision: str = None
+) -> Any:
     "Tokenizer of a model; that of the base of an adapter which has none"
     from transformers import AutoTokenizer
 
@@ -1138,7 +1205,7 @@ def _tokenizer(name: str, source: str, base: str | None, revision: str = None):
         ) from e
 
 
-def _check_kind(name: str, config: Any):
+def _check_kind(name: str, config: Any) -> None:
     "ValueError for a model that does not read forward"
     from transformers import AutoModelForCausalLM
 
@@ -1152,7 +1219,7 @@ def _check_kind(name: str, config: Any):
         )
 
 # %% ../nbs/rooms/hf.ipynb #f6cc80db
-def _without_weights(config: Any, ends: Any, dtype: str):
+def _without_weights(config: Any, ends: Any, dtype: str) -> "torch.nn.Module":
     "A network without weights, and with this generation config"
     import torch
     from transformers import AutoModelForCausalLM
@@ -1179,7 +1246,7 @@ _READ_LOCK = threading.RLock()  # what two threads ask for is read once
 _MAX_NETWORKS = 4
 
 
-def _read_once(key: tuple, read: Any):
+def _read_once(key: tuple, read: Any) -> Any:
     "A network that was read already, or what `read` gives now"
     with _READ_LOCK:
         _NETWORKS[key] = _NETWORKS.pop(key, None) or read()
@@ -1188,14 +1255,22 @@ def _read_once(key: tuple, read: Any):
         return _NETWORKS[key]
 
 
-def unload():
+def _forget(fast: Any) -> None:
+    "Take a network to compute with out of those that the process keeps"
+    with _READ_LOCK:
+        for key, network in [*_NETWORKS.items()]:
+            if getattr(network, "fast", network) is fast:
+                del _NETWORKS[key]
+
+
+def unload() -> None:
     "Forget all networks that this process has read; a `HF` that is in use keeps its own until its `unload`"
     with _READ_LOCK:
         _NETWORKS.clear()
     core.give_back()
 
 # %% ../nbs/rooms/hf.ipynb #93ccad1e
-def _check_unchanged(name: str, model: str, mark: str | None):
+def _check_unchanged(name: str, model: str, mark: str | None) -> None:
     "OSError where the files of a model, as for `state`, are not as they were when its identity was taken"
     if mark is not None and state(model) != mark:
         why = "changed since its checksums were taken, as by a training that saves into it"
@@ -1206,7 +1281,7 @@ def _check_unchanged(name: str, model: str, mark: str | None):
 
 def _network(
     source: str, revision: str | None, dtype: str, device: str, mark: str | None
-):
+) -> Network:
     "A `Network` of a folder or the hub, read once; mark: its `state`, None for the hub"
     return _read_once(
         (source, revision, dtype, device, mark),
@@ -1216,7 +1291,7 @@ def _network(
 # %% ../nbs/rooms/hf.ipynb #acc75b35
 def _read_network(
     source: str, revision: str | None, dtype: Any, device: Any, mark: str | None
-):
+) -> Network:
     from transformers import AutoConfig
 
     name = f"hf:{Path(source).name}"
@@ -1239,7 +1314,7 @@ def _read_network(
     return Network(fast_copy(net.to(device)), outline, tok)
 
 # %% ../nbs/rooms/hf.ipynb #809672e7
-def _ask_hub(name: str, revision: str = None):
+def _ask_hub(name: str, revision: str = None) -> None:
     "FileNotFoundError, at once and not after minutes of retries, for what the hub does not give"
     from huggingface_hub import HfApi, try_to_load_from_cache
 
@@ -1254,7 +1329,7 @@ def _ask_hub(name: str, revision: str = None):
             f"the model {name!r} is not a folder here, {why}. {_WHAT_TO_GIVE}"
         ) from None
 
-
+# %% ../nbs/rooms/hf.ipynb #3e327c75
 def _device(device: str | None, dtype: str) -> str:
     "Where to compute; ValueError for a GPU or a precision that is not there"
     core.require("torch", "local")
@@ -1266,8 +1341,10 @@ def _device(device: str | None, dtype: str) -> str:
     core.need_device(device)
     return device
 
-
-def _network_of_folder(folder: Path, dtype: str, device: str):
+# %% ../nbs/rooms/hf.ipynb #5bc1ba65
+def _network_of_folder(
+    folder: Path, dtype: str, device: str
+) -> tuple[Network, str]:
     "(Network, state) of a model or an adapter in a folder"
     from transformers import AutoConfig
 
@@ -1289,7 +1366,7 @@ def _load_hub(
     revision: str | None = None,
     cls=HF,
     **settings,
-):
+) -> HF:
     "A model of a folder or of the hub"
     import torch
 
@@ -1323,7 +1400,7 @@ def _load_smollm2(
     revision: str | None = None,
     cls=HF,
     **settings,
-):
+) -> HF:
     "The packaged model"
     import torch
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
@@ -1340,7 +1417,7 @@ def _load_smollm2(
     )
     tok = AutoTokenizer.from_pretrained(folder)
 
-    def read():
+    def read() -> "torch.nn.Module":
         return _network(str(folder), None, dtype, device, mark).fast
 
     parts = _without_weights(config, ends, dtype), torch.device(device), read
@@ -1386,7 +1463,7 @@ def read_adapter(folder: Path) -> dict:
     return matrices
 
 # %% ../nbs/rooms/hf.ipynb #473adbe1
-def merged(net: "torch.nn.Module", folder: Path):
+def merged(net: "torch.nn.Module", folder: Path) -> "torch.nn.Module":
     "A network, which is changed, with the adapter of a folder added to its weights"
     core.require("peft", "plant")
     from peft import PeftConfig, PeftModel, set_peft_model_state_dict
@@ -1396,7 +1473,7 @@ def merged(net: "torch.nn.Module", folder: Path):
     return both.merge_and_unload()
 
 # %% ../nbs/rooms/hf.ipynb #8109d0c6
-def _planted_folders():
+def _planted_folders() -> dict[str, Path]:
     "Folders of the planted models that are here, by name; one's own count before those that ship"
     tops = core.share_dir("planted"), core.data_dir() / "planted"
     return {
@@ -1421,7 +1498,7 @@ def planted_dir(name: str) -> Path:
     return _planted_folders()[name]
 
 # %% ../nbs/rooms/hf.ipynb #0a0dc324
-def _base_model(name: str, device: Any, dtype: Any, **settings):
+def _base_model(name: str, device: Any, dtype: Any, **settings) -> HF:
     "The base of a planted model, 'smollm2' or 'hf:<id or folder>'"
     kind, _, rest = name.partition(":")
     return BACKENDS[kind](rest, device=device, dtype=dtype, **settings)
@@ -1429,7 +1506,7 @@ def _base_model(name: str, device: Any, dtype: Any, **settings):
 
 def _with_adapter(
     folder: str, mark: str, base: str, base_id: str, device: str, dtype: str
-):
+) -> "torch.nn.Module":
     "The base model with the adapter added, to compute with, read once; `mark` and `base_id` say which state of both"
     return _read_once(
         (folder, mark, base_id, device, dtype),
@@ -1444,7 +1521,7 @@ def _read_with_adapter(
     base_id: str,
     device: Any,
     dtype: Any,
-):
+) -> "torch.nn.Module":
     model = _base_model(base, device, dtype)
     net = merged(model.plain(), folder)
     if model.id != base_id or fingerprint(folder) != mark:
@@ -1461,7 +1538,7 @@ def _load_planted(
     device: Any = None,
     dtype: Any = "float32",
     **settings,
-):
+) -> HF:
     "A planted model"
     folder = planted_dir(rest)
     base = _recipe_base(folder)

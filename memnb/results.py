@@ -52,7 +52,7 @@ def reported(paper: str) -> pd.DataFrame:
     return pd.read_csv(file, keep_default_na=False, na_values=[""])
 
 # %% ../nbs/rooms/results.ipynb #ff44ac83
-COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
+_WORDS = dict(
     paper=(str, "word of the paper"),
     part=(str, "part of the measurement, as a test or an experiment"),
     model=(str, "model that was asked or trained, as given to `lm.load`"),
@@ -70,6 +70,10 @@ COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
     precision=(str, "number format of the weights"),
     item=(str, "one of several things that were measured alike"),
     group=(str, "which of the units count, as 'memorized'"),
+)
+
+# %% ../nbs/rooms/results.ipynb #c6a17255
+_SIZES = dict(
     instances=(int, "instances that are asked together"),
     temperature=(float, "temperature of the sampling"),
     k=(int, "demonstrations in the prompt"),
@@ -87,6 +91,10 @@ COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
     repeat=(int, "repeat with new data and weights; -1: mean over repeats"),
     run=(int, "repeat of a training"),
     epoch=(int, "epoch, 0 before training; -1: none"),
+)
+
+# %% ../nbs/rooms/results.ipynb #bedd819f
+_NUMBER = dict(
     quantity=(str, "what the number is"),
     value=(float, "the number"),
     low=(float, "lower end of its 95 % interval"),
@@ -95,6 +103,8 @@ COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
     n=(int, "independent units"),
     unit=(str, "what those units are"),
     text=(str, "a word or an example that belongs to the number"),
+)
+_MAKING = dict(
     profile=(str, "batch profile that set the sizes"),
     variant=(str, "parameters that replaced those of the profile"),
     seed=(int, "seed of the run"),
@@ -108,6 +118,7 @@ COLUMNS = dict(  # name: (type, meaning); a paper uses those that it needs
     ),
     when=(str, "day on which the number came out first"),
 )
+COLUMNS = {**_WORDS, **_SIZES, **_NUMBER, **_MAKING}  # name: (type, meaning)
 
 # %% ../nbs/rooms/results.ipynb #617e8d6f
 # Columns that a measurement gives; all others say what was measured, or how.
@@ -116,7 +127,7 @@ NUMBERS = "value", "low", "high", "sd", "n", "text"
 # from newer code replaces the older one.
 MADE = "rule", "code", "when"
 _REQUIRED = "paper", "part", "model", "quantity", "profile"
-# profile of runs that confirm registered claims, on fresh seeds and data
+# profile of runs (`memnb register`, then `memnb run confirm`) that confirm registered claims, on fresh seeds and data
 CONFIRM = "confirm"
 
 # %% ../nbs/rooms/results.ipynb #474dc481
@@ -286,14 +297,14 @@ def numbered(rows: pd.DataFrame, columns: list[str]) -> np.ndarray:
         size = different + 1
         # before 64 bits overflow, the combinations that occur are counted anew
         if levels * size > 2**62:
-            number, known = pd.factorize(number)
-            levels = len(known)
+            number, combinations = pd.factorize(number)
+            levels = len(combinations)
         number = number * size + codes + 1
         levels *= size
     return pd.factorize(number)[0]
 
 # %% ../nbs/rooms/results.ipynb #4587731d
-def wide(rows: pd.DataFrame, main: str = None, **where) -> pd.DataFrame:
+def wide(rows: pd.DataFrame, main: str | None = None, **where) -> pd.DataFrame:
     """A long table as a wide one: a row for each thing measured, a column for each quantity, in the order of the rows.
 
     Args:
@@ -348,41 +359,43 @@ class Rows:
         writer.records = self.records
         return writer
 
-    def value(
-        self,
-        quantity: str,
-        value: float,
-        low: float = None,
-        high: float = None,
-        **more,
-    ) -> None:
-        """A number with its interval, if it has one; what was not measured (None or NaN) has no row.
-
-        Args:
-            quantity: what the number is
-            value: the number
-            low: lower end of its 95 % interval
-            high: upper end
-            **more: further columns of this row
-        """
-        if value is None or np.isnan(value):
-            return
-        ends = {} if low is None else dict(low=float(low), high=float(high))
-        self.records.append(
-            {
-                **self.same,
-                "quantity": quantity,
-                "value": float(value),
-                **ends,
-                **more,
-            }
-        )
-
     def __len__(self):
         return len(self.records)
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return self.frame().to_html(index=False)
+
+# %% ../nbs/rooms/results.ipynb #6ae81c42
+@patch
+def value(
+    self: Rows,
+    quantity: str,
+    value: float,
+    low: float | None = None,
+    high: float | None = None,
+    **more,
+) -> None:
+    """A number with its interval, if it has one; what was not measured (None or NaN) has no row.
+
+    Args:
+        quantity: what the number is
+        value: the number
+        low: lower end of its 95 % interval
+        high: upper end
+        **more: further columns of this row
+    """
+    if value is None or np.isnan(value):
+        return
+    ends = {} if low is None else dict(low=float(low), high=float(high))
+    self.records.append(
+        {
+            **self.same,
+            "quantity": quantity,
+            "value": float(value),
+            **ends,
+            **more,
+        }
+    )
 
 # %% ../nbs/rooms/results.ipynb #2f1c95b1
 @patch
@@ -705,6 +718,35 @@ def _record_file(file: Path, rows: pd.DataFrame) -> None:
         _WRITTEN_HERE.add(file)
 
 # %% ../nbs/rooms/results.ipynb #839d8db7
+def _making(paper: str, profile: str, variant: str, seed: int) -> dict:
+    "How the rows of a run are made: column -> value"
+    made = dict(paper=paper, profile=profile, variant=variant, seed=int(seed))
+    # how a sum is rounded depends on the vectors of the processor, as avx2
+    made["code"] = f"{code_version()} {vectors()}".strip()
+    made["when"] = date.today().isoformat()
+    if profile == CONFIRM:
+        made["rule"] = registered_rules(paper)
+    return made
+
+
+def _checked_tables(rows: pd.DataFrame, made: dict) -> dict:
+    """Rows of each (model, mode), as `checked` leaves them, with the columns of their making
+
+    Args:
+        rows: a long table with the columns model and mode
+        made: column -> value, of all rows
+    """
+    tables = {}
+    named = rows.fillna(dict(model="", mode=""))
+    for (model, mode), group in named.groupby(["model", "mode"], sort=False):
+        # a column that is empty for this model is left out
+        given = group.mask(group.eq("")).dropna(axis=1, how="all")
+        given = given.reset_index(drop=True)
+        whole = given.assign(**made, model=model, mode=mode)
+        tables[model, mode] = checked(whole)
+    return tables
+
+# %% ../nbs/rooms/results.ipynb #b4569d4f
 def record(
     paper: str,
     rows: pd.DataFrame | Rows | list,
@@ -714,8 +756,8 @@ def record(
 ) -> pd.DataFrame:
     """Write the rows of a run of a paper, one file for each model and mode, each whole or not at all.
 
-    A column that is empty for a whole model is not written. The rows come back as a table. Raises ValueError, before
-    anything is written, for rows that `checked` refuses.
+    A column that is empty for a whole model is not written. Raises ValueError, before anything is written, for rows that
+    `checked` refuses.
 
     Args:
         paper: its word
@@ -723,6 +765,9 @@ def record(
         profile: which set the sizes; 'smoke' is checked and not written, 'confirm' needs registered rules
         seed: of the run
         **same: columns that all rows have alike, as `model` and `mode`
+
+    Returns:
+        the rows as a long table, without the columns of their making
     """
     if not re.fullmatch(r"\w+", paper):
         raise ValueError(f"a paper has one word: {paper!r}")
@@ -731,19 +776,8 @@ def record(
     for column in ("model", "mode"):
         if column not in rows:
             rows[column] = ""
-    made = dict(paper=paper, profile=profile, variant=variant, seed=int(seed))
-    made["code"] = f"{code_version()} {vectors()}".strip()
-    made["when"] = date.today().isoformat()
-    if profile == CONFIRM:
-        made["rule"] = registered_rules(paper)
-    tables = {}
-    named = rows.fillna(dict(model="", mode=""))
-    for (model, mode), group in named.groupby(["model", "mode"], sort=False):
-        # a column that is empty for this model is left out
-        given = group.mask(group.eq("")).dropna(axis=1, how="all")
-        given = given.reset_index(drop=True)
-        whole = given.assign(**made, model=model, mode=mode)
-        tables[model, mode] = checked(whole)
+    made = _making(paper, profile, variant, seed)
+    tables = _checked_tables(rows, made)
     if profile == "smoke":
         return rows
     folder = data_dir() / "papers" / paper / "measured"
@@ -858,11 +892,24 @@ def _one_run(rows: pd.DataFrame, profile: str | None) -> pd.DataFrame:
     return rows
 
 # %% ../nbs/rooms/results.ipynb #0664a3a4
+def _of_others(
+    now: pd.DataFrame, rows: pd.DataFrame, by: list[str]
+) -> pd.DataFrame:
+    "Rows just measured of models (or of what else `by` names) of which nothing is recorded in `rows`"
+    recorded, fresh = (
+        table.reindex(columns=by).astype(object).fillna("").values
+        for table in (rows, now)
+    )
+    names = {tuple(row) for row in recorded}
+    missing = [tuple(row) not in names for row in fresh]
+    return now[missing]
+
+# %% ../nbs/rooms/results.ipynb #0b831a97
 def runs(
     rows: pd.DataFrame | str,
-    profile: str = None,
-    by: tuple = ("model",),
-    now: pd.DataFrame = None,
+    profile: str | None = None,
+    by: tuple[str, ...] = ("model",),
+    now: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Of each model, or of what else `by` names, the rows of the one run that figures and claims read, in their order.
 
@@ -895,11 +942,5 @@ def runs(
     elif len(rows):
         parts = [_one_run(rows, profile)]
     if now is not None:
-        recorded, fresh = (
-            table.reindex(columns=by).astype(object).fillna("").values
-            for table in (rows, now)
-        )
-        names = {tuple(row) for row in recorded}
-        missing = [tuple(row) not in names for row in fresh]
-        parts.append(now[missing])
+        parts.append(_of_others(now, rows, by))
     return pd.concat(parts, ignore_index=True)

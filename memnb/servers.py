@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['OPTIONS', 'THOUGHTS', 'NEUTRAL', 'LOADING', 'MOST_BYTES', 'END_SIGNS', 'WHO', 'BACKENDS', 'Broken', 'NoKey',
-           'Crossing', 'Unread', 'Reply', 'declines', 'read_reply', 'without_end_sign', 'Scored', 'Lengths',
+           'Crossing', 'Pace', 'Unread', 'Reply', 'declines', 'read_reply', 'without_end_sign', 'Scored', 'Lengths',
            'Answering', 'OpenAI', 'Batch']
 
 # %% ../nbs/rooms/servers.ipynb #46d0a407
@@ -22,7 +22,7 @@ import threading
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -289,19 +289,50 @@ def _timed_out(request: Any, seconds: float) -> Exception:
     )
 
 # %% ../nbs/rooms/servers.ipynb #1ff19e25
+class Pace:
+    "How many requests at a time a server bears: one more after as many answers, half as many after a fault, as in TCP"
+
+    def __init__(self, most: int):
+        self.most = most  # requests in flight at most, ever
+        self.limit = most  # and now; a fraction counts towards the next one
+        self.in_flight = 0
+        self.reduced_at = 0.0  # moment of the last halving
+
+    def adapt(self, code: int, start: float) -> None:
+        """Adapt the limit to the status of a reply to a request that was sent at `start`
+
+        Additive increase and multiplicative decrease: half after a 429 or a time-out, one more after
+        as many answers as the limit. Requests that were in flight at the last halving do not count again.
+        """
+        if code in (408, 429) and start >= self.reduced_at:
+            self.reduced_at = time.monotonic()
+            self.limit = max(1, min(self.limit, self.in_flight) / 2)
+            # a server that timed out goes on with what nobody waits for
+            if code == 408:
+                self.most = self.limit
+        elif 0 < code < 400:
+            self.limit = min(self.most, self.limit + 1 / self.limit)
+
+# %% ../nbs/rooms/servers.ipynb #33f3bb7d
+async def _whole_reply(sending: Awaitable, request: Any, seconds: float) -> Any:
+    "The whole reply to a request, with its true status; raises the library's time-out after so many seconds"
+    try:
+        async with asyncio.timeout(seconds):
+            return _with_true_status(await _read_whole(await sending))
+    except TimeoutError:
+        raise _timed_out(request, seconds) from None
+
+# %% ../nbs/rooms/servers.ipynb #1f86d469
 @lru_cache(None)
-def _gate_class():
+def _gate_class() -> type:
     "The HTTP client of the openai library with a limit of requests at a time"
     import openai
 
-    class Gate(openai.DefaultAsyncHttpxClient):
+    class Gate(Pace, openai.DefaultAsyncHttpxClient):
         def __init__(self, most: int, seconds: float, **settings):
-            super().__init__(**settings)
-            self.most = most  # requests in flight at most, ever
-            self.limit = most  # and now; a fraction counts towards the next one
+            Pace.__init__(self, most)
+            openai.DefaultAsyncHttpxClient.__init__(self, **settings)
             self.seconds = seconds  # for one whole reply
-            self.in_flight = 0
-            self.reduced_at = 0.0  # moment of the last halving
             self.turn = asyncio.Condition()
 
         async def send(self, request: Any, **settings) -> Any:
@@ -313,16 +344,10 @@ def _gate_class():
             start = time.monotonic()
             code = 0
             try:
-                async with asyncio.timeout(self.seconds):
-                    reply = await super().send(
-                        request, **settings | dict(stream=True)
-                    )
-                    reply = _with_true_status(await _read_whole(reply))
+                sending = super().send(request, **settings | dict(stream=True))
+                reply = await _whole_reply(sending, request, self.seconds)
                 code = reply.status_code
                 return reply
-            except TimeoutError:
-                code = 408
-                raise _timed_out(request, self.seconds) from None
             except Exception as e:
                 code = 408 if "Timeout" in type(e).__name__ else 0
                 raise
@@ -331,21 +356,6 @@ def _gate_class():
                 async with self.turn:
                     self.in_flight -= 1
                     self.turn.notify_all()
-
-        def adapt(self, code: int, start: float) -> None:
-            """Adapt the limit to the status of a reply to a request that was sent at `start`
-
-            Additive increase and multiplicative decrease, as TCP does: half after a 429 or a time-out, one more after
-            as many answers as the limit. Requests that were in flight at the last halving do not count again.
-            """
-            if code in (408, 429) and start >= self.reduced_at:
-                self.reduced_at = time.monotonic()
-                self.limit = max(1, min(self.limit, self.in_flight) / 2)
-                # a server that timed out goes on with what nobody waits for
-                if code == 408:
-                    self.most = self.limit
-            elif 0 < code < 400:
-                self.limit = min(self.most, self.limit + 1 / self.limit)
 
     return Gate
 
@@ -523,7 +533,7 @@ def _bytes_of_piece(token: str) -> bytes:
     return token.replace("▁", " ").encode()
 
 
-def _spellings(tokens: list):
+def _spellings(tokens: list) -> Iterator[list[bytes]]:
     "What tokens may stand for, in bytes"
     yield [t.encode() for t in tokens]
     yield [_bytes_of_piece(t) for t in tokens]
@@ -579,7 +589,7 @@ def _fitting_places(
             return [{0}, *fitting, {len(text)}]
     return None
 
-
+# %% ../nbs/rooms/servers.ipynb #ad731e88
 def _token_places(tokens: list, text: str) -> list:
     """For each token the places in a text, in bytes, where it may begin, and where the last one ends
 
@@ -908,7 +918,7 @@ class _Swapped(Exception):
 
 
 @lru_cache(None)
-def _event_loop(pid: int):
+def _event_loop(pid: int) -> asyncio.AbstractEventLoop:
     "The event loop of this process"
     loop = asyncio.new_event_loop()
     threading.Thread(
@@ -926,6 +936,30 @@ def _endpoint_of(
         return "logprobs"
     return "completions" if isinstance(prompt, str) else "chat"
 
+# %% ../nbs/rooms/servers.ipynb #84eb983e
+def _identity_of(model: str, body: dict, url: str) -> tuple[str, str]:
+    """Name of a model as tables show it, and its identity in the store
+
+    Args:
+        model: its name at the server; of a path the last part
+        body: fields that are added to each request
+        url: address of the server
+    """
+    name = os.path.basename(model) if os.path.isabs(model) else model
+    marks = json.dumps(body, sort_keys=True) if body else ""
+    return f"openai:{name}", f"openai:{name}{marks}#{_address_mark(url)}"
+
+
+def _options_of(given: dict) -> dict:
+    "`OPTIONS`, those of `MEMNB_SERVER`, and those that are given, the last counting most; ValueError for an unknown one"
+    from_environment = json.loads(os.environ.get("MEMNB_SERVER") or "{}")
+    options = OPTIONS | from_environment | given
+    if odd := set(options) - set(OPTIONS):
+        raise ValueError(
+            f"a server has {', '.join(OPTIONS)}, not {', '.join(sorted(odd))}"
+        )
+    return options
+
 # %% ../nbs/rooms/servers.ipynb #71dd4de1
 class OpenAI(LM):
     "A model behind a server that speaks the OpenAI protocol"
@@ -933,7 +967,11 @@ class OpenAI(LM):
     cuts_jointly = True
 
     def __init__(
-        self, model: str, mode: str = None, store: Store = None, **options
+        self,
+        model: str,
+        mode: str | None = None,
+        store: Store | None = None,
+        **options,
     ):
         """A model; the server is asked with the first answer that the store lacks
 
@@ -942,33 +980,34 @@ class OpenAI(LM):
             mode: 'chat' (default) or 'completion'
             store: of its answers, as of `LM`
             **options: see `OPTIONS`
+
+        Raises ValueError for an option that there is not, and for an address that is none.
         """
         given = dict(options, mode=mode) if mode else options
-        self.options = (
-            OPTIONS | json.loads(os.environ.get("MEMNB_SERVER") or "{}") | given
-        )
-        if odd := set(self.options) - set(OPTIONS):
-            raise ValueError(
-                f"a server has {', '.join(OPTIONS)}, not {', '.join(sorted(odd))}"
-            )
-        self.body = self.options["body"] or {}
-        self.concurrency = self.options["concurrency"]
-        self.azure = bool(os.environ.get(_AZURE))
-        self.url = os.environ.get(_AZURE) or os.environ.get(_URL) or _PUBLIC
+        self._take_options(_options_of(given))
         self.model = model
-        name = os.path.basename(model) if os.path.isabs(model) else model
-        marks = json.dumps(self.body, sort_keys=True) if self.body else ""
-        ident = f"openai:{name}{marks}#{_address_mark(self.url)}"
-        super().__init__(f"openai:{name}", ident, self.options["mode"], store)
+        name, identity = _identity_of(model, self.body, self.url)
+        super().__init__(name, identity, self.options["mode"], store)
         self.caps = frozenset(
             {"generate"} if self.mode == "chat" else {"generate", "logprobs"}
         )
-        self.official = self.azure or _is_official(self.url)
-        self.limits = _LIMITS if self.official else _LIMITS[::-1]
         self.learned()
 
-    def _answer(self, todo: list):
+    def _answer(self, todo: list) -> Iterator[tuple[int, Any]]:
         yield from self._answers_of(todo)
+
+# %% ../nbs/rooms/servers.ipynb #972f465f
+@patch
+def _take_options(self: OpenAI, options: dict) -> None:
+    "How and where the server is asked; options: as of `OPTIONS`"
+    self.options = options
+    self.body = options["body"] or {}  # more fields of each request
+    self.concurrency = options["concurrency"]
+    self.azure = bool(os.environ.get(_AZURE))
+    self.url = os.environ.get(_AZURE) or os.environ.get(_URL) or _PUBLIC
+    self.official = self.azure or _is_official(self.url)
+    # the name of the field that limits an answer; the second where the first is not taken
+    self.limits = _LIMITS if self.official else _LIMITS[::-1]
 
 # %% ../nbs/rooms/servers.ipynb #312dd94e
 @patch
@@ -1041,7 +1080,7 @@ def client(self: OpenAI) -> Any:
 
 # %% ../nbs/rooms/servers.ipynb #5d8684b6
 @patch
-def _new_client(self: OpenAI):
+def _new_client(self: OpenAI) -> Any:
     key = _api_key(self.azure, self.name)
     require("openai", "api")
     import openai
@@ -1115,14 +1154,14 @@ def notes(self: OpenAI) -> list:
 
 
 @patch
-def _say_once(self: OpenAI, what: str):
+def _say_once(self: OpenAI, what: str) -> None:
     if what and what not in self.told:
         self.told.add(what)
         say(f"{self.name}{what}")
 
 # %% ../nbs/rooms/servers.ipynb #cbae3323
 @patch
-def _learn(self: OpenAI, field: str):
+def _learn(self: OpenAI, field: str) -> None:
     "Remember for the rest of the run that the server does not take a field"
     self.not_taken.add(field)
     self._say_once(_WORDS_OF_FIELD.get(field))
@@ -1145,7 +1184,9 @@ def key_settings(self: OpenAI, settings: dict) -> dict:
 
 
 @patch
-def _requests(self: OpenAI, prompts: list, settings: dict, reuse: bool):
+def _requests(
+    self: OpenAI, prompts: list, settings: dict, reuse: bool
+) -> tuple:
     "As for all models; where the server takes no temperature, the keys say so"
     usual = LM._requests(self, prompts, settings, reuse)
     if (
@@ -1163,7 +1204,9 @@ def _requests(self: OpenAI, prompts: list, settings: dict, reuse: bool):
 
 # %% ../nbs/rooms/servers.ipynb #54cce960
 @patch
-def _ask(self: OpenAI, prompts: list, settings: dict, reuse: bool = True):
+def _ask(
+    self: OpenAI, prompts: list, settings: dict, reuse: bool = True
+) -> list:
     "As for all models; what was refused, declined in words, cut or not read is counted and said"
     # Each round may learn what changes the keys: that no temperature is taken, or that
     # another model answers. Names that change more often than that take turns.
@@ -1203,7 +1246,7 @@ _MANY_ALIKE = 8
 
 
 @patch
-def _count_kinds(self: OpenAI, prompts: list, answers: list):
+def _count_kinds(self: OpenAI, prompts: list, answers: list) -> list:
     "Answers without signs of a chat format, those that decline as `Refused`; all of it counted and said"
     judged = []
     cut = Counter()
@@ -1265,14 +1308,14 @@ def _compare_samples(self: OpenAI, prompts: list, answers: list) -> None:
 
 
 @patch
-def _add_page_line(self: OpenAI, line: str):
+def _add_page_line(self: OpenAI, line: str) -> None:
     "A line for pages, once"
     if line not in self.page_lines:
         self.page_lines.append(line)
 
 # %% ../nbs/rooms/servers.ipynb #f875200d
 @patch
-async def _identify(self: OpenAI):
+async def _identify(self: OpenAI) -> None:
     "Find out which model answers, by what was kept of those before; raises `_Again` where keys change by it"
     now = await self._current_model()
     if now is None:
@@ -1293,9 +1336,9 @@ async def _identify(self: OpenAI):
     if self.model_number != before:
         raise _Again
 
-
+# %% ../nbs/rooms/servers.ipynb #c93c23d8
 @patch
-def _identify_once(self: OpenAI):
+def _identify_once(self: OpenAI) -> None:
     "As `_identify`, before anything is asked, if there is a key; a server that is silent is left alone"
     if self.has_identified or self.official:
         return
@@ -1306,7 +1349,7 @@ def _identify_once(self: OpenAI):
             self._identify(), _event_loop(os.getpid())
         ).result()
 
-
+# %% ../nbs/rooms/servers.ipynb #b1fe09e6
 @patch
 def _latest_number(self: OpenAI) -> int:
     "Number of the model that answered last, as far as the store knows"
@@ -1496,7 +1539,7 @@ async def _post(self: OpenAI, fields: dict) -> dict:
 
 # %% ../nbs/rooms/servers.ipynb #276f3a91
 @patch
-async def _wait(self: OpenAI, pause: float, end: float, err: Exception):
+async def _wait(self: OpenAI, pause: float, end: float, err: Exception) -> None:
     "Wait as long as a server says; raises `ModelError` where that is longer than `wait` allows"
     wish = f" wants to be left alone for {pause:.3g} s ({_error_line(err)})"
     if time.monotonic() + pause > end:
@@ -1507,7 +1550,7 @@ async def _wait(self: OpenAI, pause: float, end: float, err: Exception):
 
 # %% ../nbs/rooms/servers.ipynb #dc633f7c
 @patch
-async def _check_length(self: OpenAI, fields: dict, reply: dict):
+async def _check_length(self: OpenAI, fields: dict, reply: dict) -> None:
     "Raises `ModelError` where the server read a part of a prompt, or made a chat of it"
     tokens = _usage(reply)
     if tokens is None:
@@ -1569,7 +1612,7 @@ async def _is_cut(self: OpenAI, text: str, chat: bool) -> bool:
 
 
 @patch
-async def _check_no_chat(self: OpenAI):
+async def _check_no_chat(self: OpenAI) -> None:
     "Raises `ModelError` where the completions endpoint puts a prompt into a chat format"
     tokens = await self._tokens_read(random.choice(string.ascii_letters), False)
     if tokens is not None and tokens > 3:
@@ -1636,7 +1679,7 @@ def _without_neutral(self: OpenAI, text: str, fields: dict) -> bool:
 
 # %% ../nbs/rooms/servers.ipynb #98466850
 @patch
-async def _answer_to(self: OpenAI, job: tuple[dict, Any]):
+async def _answer_to(self: OpenAI, job: tuple[dict, Any]) -> Any:
     "The answer to a job; asked anew at once when something was learned on the way"
     settings, prompt = job
     kind = _endpoint_of(job)
@@ -1749,8 +1792,28 @@ async def _own_continuation(self: OpenAI) -> tuple[str, float]:
     return text, values[-1]
 
 # %% ../nbs/rooms/servers.ipynb #599f9588
+def _is_about_route(err: Exception) -> bool:
+    "Whether an error may say that a server does not know a kind of request, and not that something else is wrong"
+    code = getattr(err, "status_code", 400)
+    if code == 404:
+        # an unknown address or an unknown model
+        return "model" not in str(err)
+    return code in (400, 405, 422, 501)
+
+
 @patch
-async def _find_route(self: OpenAI):
+async def _lag_of(
+    self: OpenAI, route: str, written: tuple[str, float]
+) -> int | None:
+    "As `_lag`, of the replies to one of the two requests; written: of `_own_continuation`"
+    first_end, value = written
+    ends = first_end, *_TRIAL_ENDS
+    reads = [await self._score_text(route, _TRIAL_HEAD + end) for end in ends]
+    return _lag(reads, ends, value)
+
+# %% ../nbs/rooms/servers.ipynb #c24ee590
+@patch
+async def _find_route(self: OpenAI) -> None:
     "Find out by which request log-probabilities come; raises `Unsupported` where by neither"
     import openai
 
@@ -1759,39 +1822,21 @@ async def _find_route(self: OpenAI):
     for route in ("echo", "prompt_logprobs"):
         try:
             written = written or await self._own_continuation()
-            ends = written[0], *_TRIAL_ENDS
-            shift = _lag(
-                [
-                    await self._score_text(route, _TRIAL_HEAD + end)
-                    for end in ends
-                ],
-                ends,
-                written[1],
-            )
+            shift = await self._lag_of(route, written)
             if shift is not None:
                 self.way = route, shift
                 return
             why[route] = "its values are not those of the tokens"
         except (Broken, Crossing, openai.APIStatusError) as e:
-            code = getattr(e, "status_code", 400)
-            if (
-                code not in (400, 404, 405, 422, 501)
-                or code == 404
-                and "model" in str(e)
-            ):
+            if not _is_about_route(e):
                 raise
-            why[route] = (
-                _error_line(e)
-                if _error_line(e) not in why.values()
-                else "the same"
-            )
+            line = _error_line(e)
+            why[route] = line if line not in why.values() else "the same"
     self.caps -= {"logprobs"}
     reasons = "; ".join(f"{route}: {reason}" for route, reason in why.items())
     fault = f"does not give the log-probabilities of its prompt ({reasons})"
-    fault += (
-        f". Use hf:<model> for tests that need them. {works_with(self.caps)}"
-    )
-    raise Unsupported(f"{self.name}: the server {fault}".strip())
+    cure = f"Use hf:<model> for tests that need them. {works_with(self.caps)}"
+    raise Unsupported(f"{self.name}: the server {fault}. {cure}".strip())
 
 # %% ../nbs/rooms/servers.ipynb #0839153a
 @patch
@@ -1842,7 +1887,7 @@ class Batch:
 
 # %% ../nbs/rooms/servers.ipynb #55da20d4
 @patch
-async def _answer_place(self: OpenAI, batch: Batch, place: int):
+async def _answer_place(self: OpenAI, batch: Batch, place: int) -> None:
     "Ask for one answer of a batch; raises what ends the run"
     try:
         answer = await self._answer_to(batch.todo[place])
@@ -1919,7 +1964,7 @@ def _refused_for_all(self: OpenAI, err: Exception) -> ModelError:
 
 # %% ../nbs/rooms/servers.ipynb #25154511
 @patch
-def _raise_if_fatal(self: OpenAI, err: Exception, batch: Batch):
+def _raise_if_fatal(self: OpenAI, err: Exception, batch: Batch) -> None:
     "Raise what ends the run, where an error hits all prompts alike"
     if (
         isinstance(err, (_Again, _Swapped))
@@ -1958,55 +2003,74 @@ def _raise_if_fatal(self: OpenAI, err: Exception, batch: Batch):
         )
 
 # %% ../nbs/rooms/servers.ipynb #3c26cd7b
+def _lost(job: tuple[dict, Any], err: Exception) -> Lost:
+    "A prompt that got no answer, why, and whether asking again could help"
+    return Lost(job[1], _error_line(err), _permanent_reason(err))
+
+
 @patch
-def _answers_of(self: OpenAI, todo: list):
+def _missing_answers(
+    self: OpenAI, lost: list[Lost], asked: int, kept: str
+) -> NoAnswer:
+    """The error about prompts that got no answer
+
+    Args:
+        lost: these prompts
+        asked: number of all prompts
+        kept: what is in the store, in words
+    """
+    prompt = lost[-1].prompt
+    # a pair of prompt and continuation, or the messages of a chat
+    joined = "".join(prompt) if isinstance(prompt[0], str) else prompt
+    begin = _prompt_text(joined)[:30]
+    last = f"the last, which begins {begin!r}, because of {lost[-1].reason}. {kept}"
+    share = f"{len(lost)} of {asked} prompts"
+    return NoAnswer(
+        f"{share} got no answer from {self.name}, {last}".strip(), lost
+    )
+
+
+@patch
+def _forget_served(self: OpenAI, name: str) -> None:
+    "Forget which model answers, since a reply names another one; who it is now is looked for anew"
+    self.alternating_names |= {self.served_name, name}
+    self.model_number = None
+    self.served_name = None
+    self.known = set()
+
+# %% ../nbs/rooms/servers.ipynb #59bac543
+@patch
+def _answers_of(self: OpenAI, todo: list) -> Iterator[tuple[int, Any]]:
     "Answers to jobs as they come: pairs of place and answer; raises `NoAnswer` for those that are missing"
     self.client  # noqa: B018 - a missing key is said before anything else
     arrived = queue.SimpleQueue()
     work = asyncio.run_coroutine_threadsafe(
         self._answer_all(todo, arrived.put), _event_loop(os.getpid())
     )
+    # None: nothing more comes
     work.add_done_callback(lambda _: arrived.put(None))
-    n = 0
+    stored = 0
     lost = []
     try:
         while arrival := arrived.get():
             place, answer = arrival
             if isinstance(answer, Exception):
-                lost.append(
-                    Lost(
-                        todo[place][1],
-                        _error_line(answer),
-                        _permanent_reason(answer),
-                    )
-                )
+                lost.append(_lost(todo[place], answer))
                 continue
-            n += bool(answer) or isinstance(answer, Refused)
+            stored += bool(answer) or isinstance(answer, Refused)
             yield place, answer
     finally:
         work.cancel()
-    kept = self._kept_so_far(n, todo[0][0], lost)
+    kept = self._kept_so_far(stored, todo[0][0], lost)
     try:
         work.result()
     except _Swapped as e:
-        self.alternating_names |= {self.served_name, str(e)}
-        self.model_number = None
-        self.served_name = None
-        self.known = set()
+        self._forget_served(str(e))
         raise _Again from None
     except (ModelError, NoAnswer) as e:
         raise type(e)(f"{e} {kept}".strip()) from None
     if lost:
-        text = _prompt_text(
-            "".join(lost[-1].prompt)
-            if isinstance(lost[-1].prompt[0], str)
-            else lost[-1].prompt
-        )
-        last = f"the last, which begins {text[:30]!r}, because of {lost[-1].reason}. {kept}"
-        share = f"{len(lost)} of {len(todo)} prompts"
-        raise NoAnswer(
-            f"{share} got no answer from {self.name}, {last}".strip(), lost
-        )
+        raise self._missing_answers(lost, len(todo), kept)
 
 # %% ../nbs/rooms/servers.ipynb #62c10d70
 @patch

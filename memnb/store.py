@@ -76,7 +76,7 @@ def key_of(
     Args:
         model: identity of the model, with its revision
         settings: the request with its parameters, and the number of the engine
-        prompt: a text, messages, or a list of them
+        prompt: a text, messages of a chat (dicts with role and content), or a list of texts
 
     Returns:
         64 hexadecimal digits
@@ -105,7 +105,7 @@ def _utc(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def _now():
+def _now() -> str:
     return _utc(datetime.now(UTC))
 
 
@@ -171,12 +171,12 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return db
 
 # %% ../nbs/rooms/store.ipynb #a0eaa5ae
-def _error_code(error: Exception):
+def _error_code(error: Exception) -> int:
     # the low byte is the primary code, https://sqlite.org/rescode.html
     return getattr(error, "sqlite_errorcode", 0) & 255
 
 
-def _is_damage(error: Exception):
+def _is_damage(error: Exception) -> bool:
     return _error_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 # %% ../nbs/rooms/store.ipynb #b3c0a9d2
@@ -222,7 +222,7 @@ def _is_readable_from(db: sqlite3.Connection, number: int) -> bool:
         return False
 
 
-def _next_readable(db: sqlite3.Connection, number: int):
+def _next_readable(db: sqlite3.Connection, number: int) -> int:
     "The first number behind an unreadable one from which on SQL reads; doubled steps, then bisection"
     step = 1
     while number < _LAST_ROWID and not _is_readable_from(db, number + step):
@@ -272,7 +272,7 @@ def _knows_table(path: Path) -> bool:
         return False
 
 
-def _write_first_page(path: Path):
+def _write_first_page(path: Path) -> None:
     with closing(sqlite3.connect(":memory:")) as empty:
         empty.executescript(f"PRAGMA page_size={_PAGE_BYTES}; {_SCHEMA}")
         page = bytearray(empty.serialize()[:_PAGE_BYTES])
@@ -287,7 +287,7 @@ def _write_first_page(path: Path):
 
 # %% ../nbs/rooms/store.ipynb #1b5e7d90
 @contextmanager
-def _copy_of(path: Path):
+def _copy_of(path: Path) -> Iterator[sqlite3.Connection]:
     "A copy of a damaged file, open. Opening a file with a write-ahead log writes to it; the damaged one must stay."
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         copy = Path(folder) / "copy"
@@ -343,34 +343,42 @@ class Store:
     def __len__(self):
         return self._fetch_all("SELECT COUNT(*) FROM answers")[0][0]
 
-    def _permission_error(
-        self,
-        what: str,
-        why: str,
-        how: str = "set MEMNB_STORE to a file that can",
-    ):
-        return PermissionError(
-            f"the store {self.path} cannot be {what} ({why}): {how}"
-        )
+# %% ../nbs/rooms/store.ipynb #45206e39
+@patch
+def _permission_error(
+    self: Store,
+    what: str,
+    why: str,
+    how: str = "set MEMNB_STORE to a file that can",
+) -> PermissionError:
+    return PermissionError(
+        f"the store {self.path} cannot be {what} ({why}): {how}"
+    )
 
-    def _foreign_file_error(self):
-        state = "is not a store of answers, or its beginning is damaged"
-        cure = "move it away, or set MEMNB_STORE to another file"
-        return ValueError(f"{self.path} {state}: {cure}")
 
-    def _is_writable(self):
-        return all(
-            os.access(place, os.W_OK) for place in (self.path, self.path.parent)
-        )
+@patch
+def _foreign_file_error(self: Store) -> ValueError:
+    state = "is not a store of answers, or its beginning is damaged"
+    cure = "move it away, or set MEMNB_STORE to another file"
+    return ValueError(f"{self.path} {state}: {cure}")
 
-    def need_write(self) -> None:
-        "PermissionError where the file cannot be written, before anything is asked that could not be kept"
-        if not self._is_writable():
-            raise self._permission_error("written", "no write permission")
+
+@patch
+def _is_writable(self: Store) -> bool:
+    return all(
+        os.access(place, os.W_OK) for place in (self.path, self.path.parent)
+    )
+
+
+@patch
+def need_write(self: Store) -> None:
+    "PermissionError where the file cannot be written, before anything is asked that could not be kept"
+    if not self._is_writable():
+        raise self._permission_error("written", "no write permission")
 
 # %% ../nbs/rooms/store.ipynb #4e92cf37
 @patch
-def _file_lock(self: Store):
+def _file_lock(self: Store) -> FileLock | nullcontext:
     "The lock under which the file is made and mended; none where the folder cannot be written"
     if not os.access(self.path.parent, os.W_OK):
         return nullcontext()
@@ -378,7 +386,7 @@ def _file_lock(self: Store):
 
 
 @patch
-def _file_identity(self: Store):
+def _file_identity(self: Store) -> tuple[int, int, int] | None:
     "Device and inode of the file at the path, and this process (a fork opens its own); None where there is no file"
     with suppress(FileNotFoundError):
         file = os.stat(self.path)
@@ -386,14 +394,14 @@ def _file_identity(self: Store):
 
 
 @patch
-def _damaged_files(self: Store):
+def _damaged_files(self: Store) -> list[Path]:
     "Damaged files that were kept, the oldest first"
     kept = self.path.parent.glob(f"{self.path.stem}.broken-*[0-9]")
     return sorted(kept, key=lambda file: int(file.name.rpartition("-")[2]))
 
 
 @patch
-def _make(self: Store):
+def _make(self: Store) -> None:
     "Make the file, from what was set aside by a process that was stopped while it mended"
     try:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -410,7 +418,7 @@ _TOLD_OF_NETWORK = set()
 
 
 @patch
-def _prepare(self: Store):
+def _prepare(self: Store) -> None:
     "Connect to the file as it is now, and make its table where it is empty"
     if self.db:
         self.db.close()
@@ -444,14 +452,14 @@ def _prepare(self: Store):
 
 # %% ../nbs/rooms/store.ipynb #60b4e159
 @patch
-def _was_replaced(self: Store):
+def _was_replaced(self: Store) -> bool:
     "Whether somebody else has mended or removed the file since it was opened here"
     state = self._file_identity()
     return state is None or state != self._opened_identity
 
 
 @patch
-def _open(self: Store):
+def _open(self: Store) -> None:
     "Connect to the file; it is made where it is missing, and mended where it is damaged"
     while True:
         if not self.path.exists():
@@ -467,7 +475,7 @@ def _open(self: Store):
 
 # %% ../nbs/rooms/store.ipynb #71c5f26a
 @patch
-def _mend(self: Store):
+def _mend(self: Store) -> None:
     "Set the file aside and carry over what can be read, unless somebody else has; one that is not ours stays"
     self.db.close()
     if not self._is_writable():
@@ -517,7 +525,7 @@ def _carry_over(self: Store, kept: Path) -> int:
 
 # %% ../nbs/rooms/store.ipynb #82d60373
 @patch
-def _with_connection(self: Store, work: Callable):
+def _with_connection(self: Store, work: Callable) -> Any:
     """Call a function with the connection; its result comes back
 
     It is called again where the file was found damaged (and is mended now), or where another process has mended it
@@ -542,12 +550,32 @@ def _with_connection(self: Store, work: Callable):
 
 
 @patch
-def _fetch_all(self: Store, query: str, *values):
+def _fetch_all(self: Store, query: str, *values) -> list[tuple]:
     return self._with_connection(
         lambda db: db.execute(query, values).fetchall()
     )
 
 # %% ../nbs/rooms/store.ipynb #a4f82595
+def _insert_first(db: sqlite3.Connection, row: Row, since: str) -> str:
+    """Insert a row unless the store has a sound answer with its key; the answer that the store has now, as JSON
+
+    Args:
+        db: an open file
+        row: of the answer that just came
+        since: a stored answer from before this moment is replaced
+    """
+    moments = since, _latest_moment(since)
+    if db.execute(_INSERT_UNLESS_THERE, (*row, *moments)).rowcount:
+        return row.answer
+    query = f"SELECT {_COLUMN_LIST} FROM answers WHERE key=?"
+    stored = db.execute(query, (row.key,)).fetchone()
+    if stored and is_sound(stored):
+        return Row(*stored).answer
+    # what is stored fails its checksums
+    db.execute(_INSERT_OR_REPLACE, row)
+    return row.answer
+
+# %% ../nbs/rooms/store.ipynb #508c3257
 @patch
 def put(
     self: Store,
@@ -563,11 +591,13 @@ def put(
         model: identity of the model
         settings: the request with its parameters
         prompt: as `key_of` takes it
-        answer: text, numbers, or a refusal; None and blanks are not stored
+        answer: text, numbers, or a refusal; None and blanks come back, and are not stored
         since: an answer from before this moment is replaced, see `fresh_since`
 
     Returns:
         the answer that the store has now: of two processes the first one's
+
+    Raises PermissionError for a file that cannot be written.
     """
     if not (answer.strip() if isinstance(answer, str) else answer):
         return answer
@@ -576,31 +606,18 @@ def put(
     text = to_json(answer)
     key = _key_of_json(model, settings, prompt)
     sha = _answer_sum(key, text)
+    # a clock behind that of `since` would make this answer too old for its own run
     row = Row(key, model, settings, prompt, text, sha, max(_now(), since))
-
-    def insert(db: sqlite3.Connection):
-        if db.execute(
-            _INSERT_UNLESS_THERE, (*row, since, _latest_moment(since))
-        ).rowcount:
-            return answer
-        stored = db.execute(
-            f"SELECT {_COLUMN_LIST} FROM answers WHERE key=?", (key,)
-        ).fetchone()
-        if stored and is_sound(stored):
-            return json.loads(Row(*stored).answer)
-        # what is stored fails its checksums
-        db.execute(_INSERT_OR_REPLACE, row)
-        return answer
-
-    return self._with_connection(insert)
+    kept = self._with_connection(lambda db: _insert_first(db, row, since))
+    return answer if kept == text else json.loads(kept)
 
 # %% ../nbs/rooms/store.ipynb #b5093ba6
 @patch
 def get(
     self: Store,
-    keys: list,
+    keys: list[str],
     since: str = "",
-) -> dict:
+) -> dict[str, str | list | dict]:
     """Answers by their keys; those that fail their checksum are counted in `bad`, and left out
 
     Args:
@@ -624,7 +641,7 @@ def get(
 
 # %% ../nbs/rooms/store.ipynb #7dcbe999
 @patch
-def _count_failed(self: Store, failed: int):
+def _count_failed(self: Store, failed: int) -> None:
     "Add to `bad` the answers that failed their checksum; the first time it is said"
     if failed and not self.bad:
         say(
@@ -659,7 +676,7 @@ def _lines_of(path: str | Path, name: str, file: Any) -> Iterator:
 
 # %% ../nbs/rooms/store.ipynb #9a094063
 @contextmanager
-def _open_bytes(path: str | Path, name: str, mode: str):
+def _open_bytes(path: str | Path, name: str, mode: str) -> Iterator[Any]:
     "A file of bytes, open; compressed where its name ends in .gz, then the same bytes at any time"
     with open(path, mode + "b") as file:
         if not str(name).endswith(".gz"):
@@ -739,7 +756,7 @@ def export(
     """
     query = f"SELECT {_COLUMN_LIST} FROM answers WHERE ? IN ('', model) ORDER BY rowid"
 
-    def write(db: sqlite3.Connection):
+    def write(db: sqlite3.Connection) -> tuple[int, int]:
         written = failed = 0
         with _open_bytes(part, path, "w") as file:
             for row in db.execute(query, (model,)):
@@ -763,9 +780,24 @@ def export(
     return written
 
 # %% ../nbs/rooms/store.ipynb #0a5e80fb
+# A transaction waits for the disk once, and its rows are held in memory meanwhile.
 _ROWS_A_TRANSACTION = 1000
 
 
+@patch
+def _insert_all(self: Store, rows: list[Row]) -> None:
+    "Put rows into the file in one transaction; an answer that is stored already stays"
+    values = [(*row, *_KEEP_ANY) for row in rows]
+
+    def insert(db: sqlite3.Connection) -> None:
+        db.execute("BEGIN IMMEDIATE")
+        db.executemany(_INSERT_UNLESS_THERE, values)
+        db.execute("COMMIT")
+
+    if values:
+        self._with_connection(insert)
+
+# %% ../nbs/rooms/store.ipynb #ca476bcb
 @patch
 def load(
     self: Store,
@@ -782,32 +814,21 @@ def load(
     name = Path(path).name
     taken = 0
     rows = []
-
-    def insert(db: sqlite3.Connection):
-        db.execute("BEGIN IMMEDIATE")
-        db.executemany(_INSERT_UNLESS_THERE, rows)
-        db.execute("COMMIT")
-
-    def keep():
-        if rows:
-            self._with_connection(insert)
-        rows.clear()
-
     with _open_bytes(path, path, "r") as file:
         for number, line in enumerate(_lines_of(path, name, file), 1):
             try:
-                rows.append((*row_of(line), *_KEEP_ANY))
+                rows.append(row_of(line))
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                keep()
+                self._insert_all(rows)
                 then = f"the {taken} answers before it were taken in"
                 raise ValueError(
                     f"{name}, line {number}: {error!r}; {then}"
                 ) from None
             taken += 1
-            # a transaction each: one waits for the disk once, and a memory stays small
             if len(rows) == _ROWS_A_TRANSACTION:
-                keep()
-    keep()
+                self._insert_all(rows)
+                rows = []
+    self._insert_all(rows)
     return taken
 
 # %% ../nbs/rooms/store.ipynb #3d81b32e
@@ -816,8 +837,8 @@ _REFUSED_SQL = """answer LIKE '{"refused"%'"""
 
 
 @patch
-def models(self: Store) -> list:
-    "A dict of each model and engine: model, engine, answers, refused, chars, first, last (in UTC)"
+def models(self: Store) -> list[dict]:
+    "A dict of each model and engine: model, engine, answers, refused, chars (of prompts and answers), first, last (in UTC)"
     names = "model", "engine", "answers", "refused", "chars", "first", "last"
     sums = (
         f"COUNT(*), SUM({_REFUSED_SQL}), SUM(LENGTH(prompt) + LENGTH(answer))"
