@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 from urllib.parse import quote
 
@@ -126,11 +127,14 @@ class Paper:
         self.tally = [Counter(), Counter()]
         for claim in self.claims:
             self.tally[claim.ours][claim.verdict] += 1
-        self.read_head(notebooks[-1].cells[0].source)
+        first_screen = takewhile(
+            lambda cell: cell.cell_type == "markdown", notebooks[-1].cells
+        )
+        self.read_head("\n\n".join(cell.source for cell in first_screen))
         self.lead = self.lead_picture(notebooks)
 
     def read_head(self, source: str) -> None:
-        "Take from the first cell: the question, what the paper found and came out here, authors to address"
+        "Take from the first screen: the question, what the paper found and came out here, authors to address"
         parts = source.split("\n\n")
         question, about = [*parts, "", ""][1:3]
         self.asks = question.lstrip("> ") if question.startswith("> ") else ""

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, NamedTuple
@@ -89,7 +90,12 @@ class Page:
         self.word = word
         self.name = find(word)
         notebook = json.loads(self.name.read_text(encoding="utf-8"))
-        self.head = "".join(notebook["cells"][0]["source"])
+        first_screen = takewhile(
+            lambda cell: cell["cell_type"] == "markdown", notebook["cells"]
+        )
+        self.head = "\n\n".join(
+            "".join(cell["source"]) for cell in first_screen
+        )
         self.cells = {cell["id"]: cell for cell in notebook["cells"]}
 
     def cell(self, name: str) -> dict:

@@ -171,12 +171,24 @@ def _with_links(source: str, page: Path, out: Path) -> tuple[str, dict]:
     return _LINK.sub(moved, source), pictures
 
 
-def _for_a_class(cell: dict, before: dict | None, page: Path, out: Path):
+def _after_code(cells: list) -> list[bool]:
+    "Of each cell, whether there is code before it and no heading between the two"
+    flags = []
+    after_code = False
+    for cell in cells:
+        flags.append(after_code)
+        if cell["cell_type"] == "code":
+            after_code = True
+        elif re.search("^#", "".join(cell["source"]), re.M):
+            after_code = False
+    return flags
+
+
+def _for_a_class(cell: dict, after_code: bool, page: Path, out: Path) -> dict:
     "A cell of a page, as a class gets it: functions emptied, results folded, without solution, outputs and directives"
     source = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
         source = _SOLUTION.sub("", source).rstrip()
-        after_code = before is not None and before["cell_type"] == "code"
         source, pictures = _with_links(_folded(source, after_code), page, out)
         attached = dict(attachments=pictures) if pictures else {}
         return cell | dict(source=source) | attached
@@ -213,8 +225,8 @@ def student(page: Path, out: Path) -> int:
     nb = json.loads(page.read_text(encoding="utf-8"))
     kept = [cell for cell in nb["cells"] if not _tells_all(cell)]
     cells = [
-        _for_a_class(cell, before, page, out)
-        for before, cell in zip([None, *kept], kept)
+        _for_a_class(cell, after_code, page, out)
+        for after_code, cell in zip(_after_code(kept), kept)
     ]
     nb["cells"] = [cell for cell in cells if cell["source"].strip()]
     with open(out, "x", encoding="utf-8") as file:
