@@ -11,6 +11,7 @@ import os
 import time
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def _library():
         return None
 
 # %% ../nbs/rooms/fourbit.ipynb #db79fd9d
-def blocks(w, bits: tuple = (4, 8)) -> tuple | None:
+def blocks(w: Any, bits: tuple = (4, 8)) -> tuple | None:
     """A matrix, float32, in blocks of the first of these `bits` that fits: (tensor that holds them, description for C)
 
     None where the numbers are not those of blocks.
@@ -88,7 +89,7 @@ def blocks(w, bits: tuple = (4, 8)) -> tuple | None:
     return None
 
 
-def multiply(matrix: np.ndarray, x, threads: int = 1):
+def multiply(matrix: np.ndarray, x: Any, threads: int = 1) -> Any:
     "The product of a matrix, described for C, with rows of x, a tensor of rows x its rows; raises MemoryError"
     import torch
 
@@ -142,7 +143,7 @@ class Decoder:
         )
         self.words = config.vocab_size
 
-    def pointer(self, tensor) -> int:
+    def pointer(self, tensor: Any) -> int:
         "Place of a tensor, which is kept"
         self.kept.append(tensor)
         return tensor.data_ptr()
@@ -158,7 +159,7 @@ class Decoder:
         self.pointer(space)
         return matrix.item()
 
-    def layer(self, layer) -> tuple:
+    def layer(self, layer: Any) -> tuple:
         "A layer, described for C"
         attention = layer.self_attn
         mlp = layer.mlp
@@ -265,7 +266,7 @@ def _torch_is_faster(fast, decoder, rows):
 class FourBit(HF):
     "A model whose answers are written out of blocks"
 
-    def step(self, tails, tokens: list):
+    def step(self, tails: Any, tokens: list) -> Any:
         "As of `HF`, out of blocks where the network is made of them"
         blocked = _decoder(self.fast) if self.shares else None
         # alone, or at once: 8 rows are a tile

@@ -85,14 +85,14 @@ class GPT(nn.Module):
         def linear(x: "torch.Tensor", name: str):
             return self.product(x, w[name]) + w[f"{name}_b"]
 
-        def attention(x: "torch.Tensor", layer):
+        def attention(x: "torch.Tensor", layer: int) -> "torch.Tensor":
             # N x T x 3 d becomes queries, keys and values, each N x heads x T x width
             qkv = linear(x, f"{layer}.qkv").unflatten(2, (3, c.heads, -1))
             q, k, v = qkv.permute(2, 0, 3, 1, 4)
             read = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             return linear(read.transpose(1, 2).flatten(2), f"{layer}.proj")
 
-        def perceptron(x: "torch.Tensor", layer):
+        def perceptron(x: "torch.Tensor", layer: int) -> "torch.Tensor":
             inner = linear(x, f"{layer}.fc")
             return linear(F.gelu(inner, approximate="tanh"), f"{layer}.out")
 
@@ -349,7 +349,7 @@ class Together:
         total = torch.zeros(len(weights), device=weights.device)
         tokens = real.sum((1, 2)).clamp(min=1)
 
-        def logprobs(one, some):
+        def logprobs(one: Any, some: Any) -> Any:
             def scores(x: "torch.Tensor"):
                 return torch.func.functional_call(net, dict(weights=one), (x,))
 
@@ -422,7 +422,7 @@ def _same_steps(c: Any, rng: np.random.Generator, precision: str, dots=False):
     order = batch_order(sequences, schedule.batch, 0, steps)
     rates = schedule.rates(0, steps)
 
-    def trained(engine) -> _Trained:
+    def trained(engine: Any) -> _Trained:
         state = c.state()
         losses = engine.train(state, 0, order, rates)
         logprobs, _ = engine.score(state, ids, lens)
@@ -433,7 +433,7 @@ def _same_steps(c: Any, rng: np.random.Generator, precision: str, dots=False):
     # eight bits make more of small differences, and each step makes still more of them
     wide = 1 if precision == "fp32" or dots else 30
 
-    def near(moment, other):
+    def near(moment: np.ndarray, other: np.ndarray) -> bool:
         return abs(moment - other).max() <= wide * 1e-3 * abs(other).max()
 
     return (

@@ -9,6 +9,7 @@ __all__ = ['ALPHA', 'LAWS', 'GPT2', 'VALIDATED', 'membership', 'law_curve', 'mem
 # %% ../../nbs/capacity/attack.ipynb #c5a3a6d0
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.optimize import curve_fit
 from scipy.special import expit, logit
 
@@ -20,8 +21,8 @@ ALPHA = dict(tables=3.54, figure=3.64)
 
 # %% ../../nbs/capacity/attack.ipynb #d2b98e27
 def membership(
-    member,
-    other,
+    member: ArrayLike,
+    other: ArrayLike,
     fpr: float = 0.01,
 ) -> dict:
     """How well a threshold on the loss tells members from others: f1, best_f1, auc, tpr, pairs; NaN where a loss is.
@@ -43,8 +44,8 @@ def membership(
         return dict.fromkeys(("f1", "best_f1", "auc", "tpr"), np.nan)
 
     def roc(
-        a, b
-    ):  # shares called members: (of the others, of the members), a point a threshold
+        a: np.ndarray, b: np.ndarray
+    ) -> tuple:  # shares called members: (of the others, of the members), a point a threshold
         score = -rankdata(
             np.concatenate([a, b])
         )  # ranks, as a loss may be infinite
@@ -70,20 +71,20 @@ LAWS = dict(
 
 
 def law_curve(
-    ratio,
+    ratio: ArrayLike,
     c1: float,
     k: float,
     b: float,
-):
+) -> float | np.ndarray:
     "F1 by the consistent law with these constants, of |D|/P, samples per parameter"
     return 0.5 * (1 + c1 * expit(k * (np.asarray(ratio, float) + b)))
 
 
 def membership_law(
-    n,
-    params,
+    n: ArrayLike,
+    params: float,
     form: str = "consistent",
-):
+) -> float | np.ndarray:
     "F1 that the paper's law predicts for n samples and so many parameters; `form` is 'consistent' or 'printed'"
     c, n = LAWS[form], np.asarray(n, float)
     if form == "consistent":
@@ -131,7 +132,7 @@ def predictions():
     return t.assign(tokens_per_param=64 * t.samples / t.params)
 
 # %% ../../nbs/capacity/attack.ipynb #c4c4fe37
-def fit_law(ratio, f1) -> dict | None:
+def fit_law(ratio: ArrayLike, f1: ArrayLike) -> dict | None:
     "c1, k and b of the consistent law through runs; None where fewer than four, or none whose F1 is between the ends"
     x = np.asarray(ratio, float)
     y = np.asarray(f1, float)
@@ -151,7 +152,7 @@ def fit_law(ratio, f1) -> dict | None:
     return dict(c1=float(c[0]), k=float(c[1] / mid), b=float(c[2] * mid))
 
 # %% ../../nbs/capacity/attack.ipynb #f04e9af7
-def left_out(table):
+def left_out(table: pd.DataFrame) -> pd.DataFrame:
     "How far the law of the other models is off for each: runs with config, n, params, f1 -> config, points, error (largest)"
     rows = []
     for c, g in table.groupby("config", sort=False):

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from fastcore.basics import listify
+from numpy.typing import ArrayLike
 from scipy.optimize import curve_fit
 from scipy.stats import linregress
 from scipy.stats import t as student
@@ -132,7 +133,7 @@ def write_training(
         rows.value(quantity, number)
 
 
-def compression_rates(logprobs, c: gpt.Config) -> np.ndarray:
+def compression_rates(logprobs: ArrayLike, c: gpt.Config) -> np.ndarray:
     "Bits of sequences under the model that gave these natural log-probabilities, over bits of uniform tokens"
     return -np.asarray(logprobs, float) / LN2 / data_bits(1, c)
 
@@ -225,7 +226,7 @@ def random_fits(
     precision: str = "fp32",
     run: int = 0,
     at: list = None,
-    folder=None,
+    folder: Path | str | None = None,
     **train,
 ) -> list:
     """Trainings on random tokens, side by side; none where costs are counted
@@ -336,7 +337,7 @@ def random_jobs(
     if part != "precision":
         return dict(enumerate(jobs))
 
-    def fills(c):
+    def fills(c: gpt.Config) -> int:
         room = ALPHA["tables"] * c.n_params
         return next((n for n in sizes if data_bits(n, c) > room), sizes[-1])
 
@@ -470,7 +471,7 @@ def power_law(steps: list, bits: list) -> dict:
     first = steps[0]
     last = bits[-1]
 
-    def law(s, C, a, b):
+    def law(s: np.ndarray, C: float, a: float, b: float) -> np.ndarray:
         return C - a * (s / first) ** -b
 
     start = (1.1, max(0.01, 1.1 - bits[0] / last), 0.5)

@@ -1142,13 +1142,13 @@ def _single_texts(
 def _spread(shares: dict, write: Rows) -> None:
     "How much more the rates of text overlap, and spread, than those of random tokens; one training of each kind"
 
-    def overlap(kind):
+    def overlap(kind: str) -> float:
         members, others = shares[f"{kind} train"].align(
             shares[f"{kind} held-out"], fill_value=0
         )
         return float(np.minimum(members, others).sum())
 
-    def deviation(kind):
+    def deviation(kind: str) -> float:
         share = shares[f"{kind} train"]
         rates = share.index
         mean = (share * rates).sum()
@@ -1264,7 +1264,7 @@ def facts(rows: pd.DataFrame) -> dict:
     tables = Tables(rows)
     stats = statistics(tables, reported).frame()
 
-    def of(claim, model):
+    def of(claim: str, model: str) -> float:
         lines = stats[stats.item == claim]
         lines = lines[lines.model == model]
         if not len(lines):

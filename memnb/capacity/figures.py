@@ -9,6 +9,7 @@ __all__ = ['fig2', 'fig6', 'fig_x_found', 'fig_x_precision', 'fig13', 'fig15', '
 
 # %% ../../nbs/capacity/figures.ipynb #e917a637
 import re
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -244,7 +245,7 @@ def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 
 # %% ../../nbs/capacity/figures.ipynb #8a99d986
 @plots.drawn("steps", size=(7.2, 3.6))
-def fig_x_found(ax, measured: pd.DataFrame, reported: pd.DataFrame):
+def fig_x_found(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
     "Bits per parameter by the length of the training"
     t = results.select(measured, part="steps")
     ends = bits.endings(measured)
@@ -502,7 +503,7 @@ def fig4(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 
 # %% ../../nbs/capacity/figures.ipynb #eeb7dfb5
 @plots.drawn("text")
-def fig_x_total(ax, measured: pd.DataFrame, reported: pd.DataFrame):
+def fig_x_total(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
     "Total memorized of text"
     text = bits.trainings(measured, "text")
     caps = bits.capacities(measured)
@@ -782,7 +783,7 @@ def fig16(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 
 # %% ../../nbs/capacity/figures.ipynb #1f68e96e
 @plots.drawn("words")
-def fig17(ax, measured: pd.DataFrame, reported: pd.DataFrame):
+def fig17(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
     "Rarity of the words of a text, and its memorization"
     d = results.wide(results.select(measured, part="words", setting="sample"))
     d = bits.of_largest(d).dropna(subset="tfidf")
@@ -810,7 +811,7 @@ def fig17(ax, measured: pd.DataFrame, reported: pd.DataFrame):
 
 # %% ../../nbs/capacity/figures.ipynb #f23d1922
 @plots.drawn("given", size=(7.2, 2.8))
-def fig_x_given(ax, measured: pd.DataFrame, reported: pd.DataFrame):
+def fig_x_given(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
     "Bits held of a text by its repetitions in training"
     g = results.select(measured, part="given", quantity="unintended").astype(
         dict(times=int)

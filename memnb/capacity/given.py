@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy import stats as st
 
 from .. import lm
@@ -57,7 +58,7 @@ def common_beginnings(models: list, texts: list) -> tuple[dict, dict]:
 
 
 def read_texts(
-    m,
+    m: lm.LM,
     texts: list,
     beginnings: dict = None,
 ) -> list:
@@ -80,8 +81,8 @@ def left_out_note(left_out: dict, n: int) -> str:
 
 # %% ../../nbs/capacity/given.ipynb #f95a171e
 def held_bits(
-    bits,
-    reference,
+    bits: ArrayLike,
+    reference: ArrayLike,
     never: int = 0,
 ) -> pd.DataFrame:
     """How many bits of each text does a model hold that its reference does not?

@@ -7,13 +7,14 @@ __all__ = ['LN2', 'memorized_bits', 'unintended_bits', 'f1_of_bits', 'auc_of_bit
 
 # %% ../../nbs/14_capacity.ipynb #9ca4eae2
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import norm
 
 LN2 = float(np.log(2))
 
 
 def memorized_bits(
-    log_p,  # natural log-probability of every token
+    log_p: ArrayLike,  # natural log-probability of every token
     vocab: int = 2048,  # V
 ) -> float:  # bits; negative for a model worse than chance
     "Bits of random tokens that a model has memorized"
@@ -22,30 +23,30 @@ def memorized_bits(
 
 # %% ../../nbs/14_capacity.ipynb #9a100137
 def unintended_bits(
-    log_p,  # natural log-probabilities of sequences under a model
-    ref,  # the same under a reference
-):  # bits of each sequence, never negative
+    log_p: ArrayLike,  # natural log-probabilities of sequences under a model
+    ref: ArrayLike,  # the same under a reference
+) -> np.ndarray:  # bits of each sequence, never negative
     "Unintended memorization of sequences"
     log_p, ref = np.asarray(log_p, float), np.asarray(ref, float)
     return np.maximum(log_p - ref, 0) / LN2
 
 # %% ../../nbs/14_capacity.ipynb #478c2a31
 def f1_of_bits(
-    b,  # nats held of a sequence
-):
+    b: ArrayLike,  # nats held of a sequence
+) -> float | np.ndarray:
     "F1 of a threshold at the median loss"
     return norm.cdf(np.sqrt(np.maximum(b, 0) / 2))
 
 
 def auc_of_bits(
-    b,  # nats held of a sequence
-):
+    b: ArrayLike,  # nats held of a sequence
+) -> float | np.ndarray:
     "How often a member has a smaller loss than another sequence"
     return norm.cdf(np.sqrt(np.maximum(b, 0)))
 
 
 def accuracy_bound(
-    b,  # nats that the weights tell of a sequence
-):
+    b: ArrayLike,  # nats that the weights tell of a sequence
+) -> float | np.ndarray:
     "Accuracy, and F1, that no attack on independent sequences exceeds on average"
     return np.minimum(1, 0.5 + np.sqrt(np.maximum(b, 0) / 8))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -206,7 +206,7 @@ def corpus(
 
 # %% ../../nbs/capacity/text.ipynb #d7a64780
 def extraction(
-    fit,
+    fit: Any,
     sequences: np.ndarray,
     prefixes: list,
 ) -> dict:

@@ -176,7 +176,7 @@ def _extracted(hit: np.ndarray, prefixes: list) -> float:
 def _behind(m: lm.LM, beginnings: dict | None, texts: list) -> list:
     "Log-probabilities of texts behind what they stand behind for all models; a model that counts has not found out yet"
 
-    def read(some):
+    def read(some: list) -> list:
         behind = beginnings or dict.fromkeys(some, "\n")
         return read_texts(m, some, behind)
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import norm
 
 
-def extractable(hits, prefixes=(8, 16, 32)):
+def extractable(hits: np.ndarray, prefixes: tuple = (8, 16, 32)) -> np.ndarray:
     """Discoverable extraction (Carlini et al. 2023), models x texts, 0 to 1.
 
     hits: is the token the likeliest one, models x texts x tokens; prefixes: tokens shown.
@@ -19,12 +19,15 @@ def extractable(hits, prefixes=(8, 16, 32)):
     return np.mean([hits[..., k:].all(-1) for k in prefixes], axis=0)
 
 
-def recollected(loss, tau=0.2):
+def recollected(loss: np.ndarray, tau: float = 0.2) -> np.ndarray:
     "Recollection-based memorization (Ghosh et al. 2025): is the loss below tau, in nats per token?"
     return loss < tau
 
 # %% ../../nbs/15_compare.ipynb #2a28b6fd
-def without(losses, shown):  # models x texts: nats per token, bool
+def without(
+    losses: np.ndarray,  # models x texts, nats per token
+    shown: np.ndarray,  # models x texts, bool
+) -> np.ndarray:  # models x texts, nats per token
     "Mean loss under the other models that were not shown a text, models x texts"
     out = np.empty(losses.shape)
     for m in range(len(losses)):
@@ -33,14 +36,18 @@ def without(losses, shown):  # models x texts: nats per token, bool
     return out
 
 
-def counterfactual(losses, shown):  # as for `without`
+def counterfactual(
+    losses: np.ndarray,  # as of `without`
+    shown: np.ndarray,  # as of `without`
+) -> np.ndarray:  # models x texts, nats per token
     "How much lower is the loss than without the text? (Zhang et al. 2023)"
     return without(losses, shown) - losses
 
 # %% ../../nbs/15_compare.ipynb #0c271ff2
 def contextual(
-    losses, shown
-):  # models x epochs x texts, nats per token; bool, models x texts
+    losses: np.ndarray,  # models x epochs x texts, nats per token
+    shown: np.ndarray,  # models x texts, bool
+) -> np.ndarray:  # models x texts, nats per token
     "How far is the loss below the best that context alone gave? (Ghosh et al. 2025)"
     epochs = range(losses.shape[1])
     best = np.min([without(losses[:, e], shown) for e in epochs], axis=0)
@@ -48,13 +55,17 @@ def contextual(
 
 
 def bits_held(
-    loss, reference, tokens
-):  # nats per token under both, tokens of a text
+    loss: np.ndarray,  # nats per token under a model
+    reference: np.ndarray,  # the same under a reference
+    tokens: np.ndarray,  # of each text
+) -> np.ndarray:  # bits of each text
     "Unintended memorization of a text in bits, never negative (Morris et al. 2025)"
     return np.maximum(0, reference - loss) * tokens / np.log(2)
 
 # %% ../../nbs/15_compare.ipynb #f1844615
-def lira(losses, shown, shared=False):
+def lira(
+    losses: np.ndarray, shown: np.ndarray, shared: bool = False
+) -> np.ndarray:
     """Likelihood-ratio attack (Carlini et al. 2022), the model itself left out; NaN for texts shown to nobody
 
     losses: models x texts, nats per token; shown: bool; shared: one spread for all texts, as for few models.
@@ -74,7 +85,9 @@ def lira(losses, shown, shared=False):
     return scores
 
 # %% ../../nbs/15_compare.ipynb #cc96605d
-def influential(behind_itself, behind_others):
+def influential(
+    behind_itself: np.ndarray, behind_others: np.ndarray
+) -> np.ndarray:
     """Influence of a text in a prompt on its own second half, nats per token.
 
     Mean log-probabilities of it behind the text, and behind others in its place, others x ...
@@ -96,8 +109,9 @@ MEASURES = dict(  # column -> for people
 
 
 def thresholds(
-    losses, shown
-):  # models x texts; measure -> the score above which it says memorized
+    losses: np.ndarray,  # as of `without`
+    shown: np.ndarray,  # as of `without`
+) -> dict:  # measure -> the score above which it says memorized
     "Where each measure draws its own line"
     own = dict(
         recollected=0.5, loss=-float(losses[shown].mean())

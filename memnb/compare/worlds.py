@@ -10,10 +10,11 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from .. import data, gpt
 from ..capacity.bits import shape, state_folder
@@ -48,9 +49,9 @@ def dealt_times(n: int, seed: int = 0):
 
 def halves(
     models: int,
-    times,
+    times: ArrayLike,
     seed: int = 0,
-):
+) -> np.ndarray:
     "Is this model shown this text, models x texts? Each text to a random half of them; those of no repetition to none"
     if models < 4:
         raise ValueError(
@@ -122,13 +123,13 @@ class World:
         "Losses in the end, models x N"
         return self.losses[:, -1]
 
-    def save(self, file):
+    def save(self, file: str | Path) -> None:
         "Write all of it, so that it is there whole or not at all"
         with replacing(Path(file)) as part, open(part, "wb") as f:
             np.savez_compressed(f, **vars(self))
 
     @staticmethod
-    def load(file):
+    def load(file: str | Path) -> "World":
         "A world from its file"
         with np.load(file) as f:
             plain = {
@@ -261,7 +262,13 @@ def small_world(
     texts = corpus(pool, n, n, vocab, length, seed=seed)
     design = shape(config, texts.vocab, length)
 
-    def trained(ids, times, shown, seeds, part):
+    def trained(
+        ids: np.ndarray,
+        times: np.ndarray,
+        shown: np.ndarray,
+        seeds: Any,
+        part: str,
+    ) -> list:
         "Models on the texts that each is shown, every text in as many places as it is repeated"
         place = np.repeat(np.arange(len(ids)), times)
         with gpt.naming(f"compare: {source}, models of the {part}"):

@@ -396,7 +396,7 @@ def _write_apart(
         ["language", "repeat", "string", "setting"]
     ).start_contextual.unstack(["string", "setting"])
 
-    def compared(first, second):
+    def compared(first: str, second: str) -> np.ndarray:
         return earlier(by_run[first], by_run[second], margin)
 
     # with as many copies each

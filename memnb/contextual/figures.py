@@ -6,7 +6,9 @@
 __all__ = []
 
 # %% ../../nbs/contextual/figures.ipynb #a1805008
+from collections.abc import Callable
 from functools import partial, wraps
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,7 +39,7 @@ MEASURE_HUES = dict(
 def _drawn(choose, **axes):
     "A figure, as of `plots.drawn`, of the losses that `choose` takes; given measured rows, of those that count"
 
-    def decorated(f):
+    def decorated(f: Callable) -> Callable:
         def draw(
             measured: pd.DataFrame,
             reported: pd.DataFrame = None,
@@ -157,8 +159,8 @@ fig3, fig4, fig5, fig6 = map(_rules_of, range(3, 7))
 def fig7(
     measured: pd.DataFrame = None,
     reported: pd.DataFrame = None,
-    names=tuple(f"L{i}" for i in range(1, 9)),
-    seed=0,
+    names: tuple = tuple(f"L{i}" for i in range(1, 9)),
+    seed: int = 0,
 ):
     "Figure 7: lengths of strings, 10,000 samples and exact"
     import matplotlib.pyplot as plt
@@ -207,8 +209,8 @@ def fig7(
 def fig8(
     measured: pd.DataFrame = None,
     reported: pd.DataFrame = None,
-    names=("L2", "L4", "L8"),
-    seed=0,
+    names: tuple = ("L2", "L4", "L8"),
+    seed: int = 0,
 ):
     "Figure 8: a representative string of some languages, with the non-terminals of each level"
     import matplotlib.pyplot as plt
@@ -298,7 +300,9 @@ def _one_string(ax, g, tau: float, rule: str, epoch=None):
 
 # %% ../../nbs/contextual/figures.ipynb #cc98bfe2
 @_of_l2(size=(6.6, 3))
-def fig1(ax, m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str):
+def fig1(
+    ax: Any, m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str
+):
     "One string, trained with it and without it"
     g = m[
         (m.repeat == m.repeat.min()) & (m.string == in_order(m.string)[-1])
@@ -400,7 +404,9 @@ def fig11(
 
 # %% ../../nbs/contextual/figures.ipynb #8ddad3de
 @_of_l2(size=(6.6, 3.2))
-def fig9(ax, m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str):
+def fig9(
+    ax: Any, m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str
+):
     "Starts of memorization in L2"
     import seaborn as sns
 
@@ -630,7 +636,7 @@ def fig_x_learners(
     learners = list(dict.fromkeys(m.config))
     cells = m[OF_CASE].drop_duplicates()
 
-    def place(cell):
+    def place(cell: tuple) -> tuple:
         "Learner by learner, copies given first"
         setting, size, config = cell
         return kind_of(config), learners.index(config), setting, size
@@ -677,7 +683,7 @@ def fig_x_learners(
 # %% ../../nbs/contextual/figures.ipynb #2b174483
 @_of_main(size=(6.6, 3))
 def fig_x_tau(
-    ax, m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str
+    ax: Any, m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str
 ):
     "The order by recollection depends on τ"
     d = tau_axis(m, rule=rule)

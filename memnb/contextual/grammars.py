@@ -59,7 +59,7 @@ class Grammar:
             self: matrix, non-terminals x non-terminals
         """
 
-        def count(symbol, sides):
+        def count(symbol: str, sides: list) -> float:
             return sum(p * side.count(symbol) for p, side in sides)
 
         return np.array(
@@ -153,7 +153,9 @@ class _Sides(NamedTuple):
     first: np.ndarray  # number of the first right side of each non-terminal
     cumulative: list  # of each non-terminal: its probabilities, summed up
 
-    def drawn(self, symbols: np.ndarray, rng) -> np.ndarray:
+    def drawn(
+        self, symbols: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
         "A right side of each symbol; -1 of a terminal"
         sides = np.full(len(symbols), -1)
         for number, cumulative in enumerate(self.cumulative):
@@ -165,7 +167,7 @@ class _Sides(NamedTuple):
             sides[places] = self.first[number] + picked
         return sides
 
-    def expanded(self, symbols: np.ndarray, rng) -> tuple:
+    def expanded(self, symbols: np.ndarray, rng: np.random.Generator) -> tuple:
         "Symbols after one expansion of each non-terminal, and into how many each went"
         sides = self.drawn(symbols, rng)
         times = np.where(sides < 0, 1, self.sizes[sides])
@@ -179,7 +181,7 @@ class _Sides(NamedTuple):
 
 # %% ../../nbs/contextual/grammars.ipynb #77dca922
 def grammar(
-    source,
+    source: "str | Grammar",
     name: str = "",
 ) -> Grammar:
     """A grammar, read and checked
@@ -370,7 +372,7 @@ def _likeliest(g: Grammar, words: list) -> tuple:
     "The tree of a string's likeliest derivation: (symbol, from, to, children)"
 
     @cache
-    def derivations(symbol, begin):
+    def derivations(symbol: str, begin: int) -> dict:
         "From a place on: end -> (log-probability, tree) of the likeliest derivation"
         if symbol not in g.rules:
             if words[begin : begin + 1] != [symbol]:

@@ -9,10 +9,11 @@ __all__ = ['FEWEST_LOOKS', 'FEWEST', 'KINDS_OF_LOGS', 'paired_logs', 'wander', '
 import math
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from .. import core, plots
 from .figures import MEASURE_HUES
@@ -52,7 +53,9 @@ def loss_log(
     class LossLog(TrainerCallback):
         "Writes string, epoch and loss"
 
-        def on_train_begin(self, args, state, control, **kw):
+        def on_train_begin(
+            self, args: Any, state: Any, control: Any, **kw
+        ) -> None:
             if not state.global_step or not Path(file).exists():
                 self.write(
                     state, kw["model"], pd.DataFrame(columns=[*LOG[:2], column])
@@ -62,10 +65,14 @@ def loss_log(
                     f"{file} is another log, {', '.join(was)}: take another name"
                 )
 
-        def on_epoch_end(self, args, state, control, **kw):
+        def on_epoch_end(
+            self, args: Any, state: Any, control: Any, **kw
+        ) -> None:
             self.write(state, kw["model"])
 
-        def write(self, state, net, before=None):
+        def write(
+            self, state: Any, net: Any, before: pd.DataFrame | None = None
+        ) -> None:
             at = state.epoch or 0
             was = net.training
             epoch = (
@@ -172,10 +179,10 @@ def _numbered(logs) -> list:
 
 # %% ../../nbs/contextual/logs.ipynb #b741f087
 def paired_logs(
-    with_,
-    without,
-    again=None,
-):
+    with_: pd.DataFrame | str | Path,
+    without: pd.DataFrame | str | Path,
+    again: pd.DataFrame | str | Path | list | None = None,
+) -> pd.DataFrame:
     """The logs of two trainings, or more, as one table; ValueError where one of them lacks a string
 
     Args:
@@ -221,7 +228,7 @@ KINDS_OF_LOGS = [
 ]  # measures that a log can decide
 
 
-def wander(with_, without) -> float:
+def wander(with_: ArrayLike, without: ArrayLike) -> float:
     "How much the difference of two losses by look wanders, nats per token; NaN where there are too few looks"
     d = np.asarray(without, float) - np.asarray(with_, float)
     noise = np.abs(np.diff(d, 2)) if len(d) >= FEWEST_LOOKS else [math.nan]
@@ -374,14 +381,14 @@ def _check_never(never, d) -> set:
 
 # %% ../../nbs/contextual/logs.ipynb #7a1b383b
 def judged_log(
-    log,
-    without=None,
-    again=None,
+    log: pd.DataFrame | str | Path,
+    without: pd.DataFrame | str | Path | None = None,
+    again: pd.DataFrame | str | Path | list | None = None,
     rule: str = "sustained",
     by: tuple = (),
     tau: float = 0.2,
     never: tuple = (),
-):
+) -> pd.DataFrame:
     """Which strings a log shows to be memorized, and from when, beyond noise
 
     Args:
@@ -462,13 +469,13 @@ def _one_training(d, most):
 
 # %% ../../nbs/contextual/logs.ipynb #c60e0d81
 def fig_x_log(
-    log,
-    without=None,
-    again=None,
+    log: pd.DataFrame | str | Path,
+    without: pd.DataFrame | str | Path | None = None,
+    again: pd.DataFrame | str | Path | list | None = None,
     rule: str = "sustained",
     most: int = 16,
     never: tuple = (),
-):
+) -> Any:
     """Your log: how far strings fall below what a training without them gives, and from when
 
     Args:

@@ -11,7 +11,7 @@ import time
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -64,7 +64,7 @@ def _languages(languages) -> dict:
 
 # %% ../../nbs/contextual/measuring.ipynb #2b5c1749
 def measure(
-    languages="L2",
+    languages: Any = "L2",
     sizes: int | list[int] = 256,
     configs: str | list[str] = "2x32",
     model: str = "gpt",
@@ -192,7 +192,7 @@ def _cells_of(sizes: Sizes, model: str = "gpt") -> list[dict]:
     languages = list(dict.fromkeys([*sizes.main, *sizes.languages]))
     cells = []
 
-    def add(language: str, size, config, **more):
+    def add(language: str, size: int, config: str, **more) -> None:
         cells.append(
             dict(
                 languages=language,

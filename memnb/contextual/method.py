@@ -11,11 +11,12 @@ from functools import cache
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def draw(
     rules: dict,  # symbol -> [(probability, symbols that it is replaced with), ...]
-    rng,  # numpy's random generator
+    rng: np.random.Generator,  # numpy's random generator
     symbol: str = "S",  # to begin with
 ) -> list:  # of tokens
     "A random string of a language"
@@ -30,7 +31,9 @@ def probability(rules: dict, words: list) -> float:  # as of `draw`; tokens
     "The probability of a string, all its derivations summed up"
 
     @cache
-    def derives(symbol, i):  # from place i on: end -> probability
+    def derives(
+        symbol: str, i: int
+    ) -> Counter:  # from place i on: end -> probability
         if symbol not in rules:
             return Counter({i + 1: 1.0} if words[i : i + 1] == [symbol] else {})
         out = Counter()
@@ -52,7 +55,7 @@ NOTIONS = ["recollection", "counterfactual", "contextual"]
 
 
 def thresholds(
-    test_loss,  # losses by epoch without the string in training, nats per token
+    test_loss: ArrayLike,  # losses by epoch without the string in training, nats per token
     tau: float = 0.2,  # of recollection, nats per token
 ) -> dict:  # measure -> array of thresholds by epoch
     "What each measure compares the training loss with"
@@ -68,9 +71,9 @@ RULES_OF_START = ["sustained", "first"]
 
 
 def begins(
-    holds,  # bool by epoch: is the training loss below the threshold?
+    holds: ArrayLike,  # bool by epoch: is the training loss below the threshold?
     rule: str = "sustained",  # after the last failure; or 'first', where it holds first
-    epochs=None,  # the epochs; default: 0, 1, 2, ...
+    epochs: ArrayLike | None = None,  # the epochs; default: 0, 1, 2, ...
 ) -> float:  # epoch, NaN for never
     "Start of memorization"
     holds = np.asarray(holds, bool)
@@ -83,11 +86,11 @@ def begins(
 
 # %% ../../nbs/13_contextual.ipynb #c584558f
 def memorized(
-    train_loss,  # losses by epoch of a string in training, nats per token
-    test_loss,  # the same where it is left out
+    train_loss: ArrayLike,  # losses by epoch of a string in training, nats per token
+    test_loss: ArrayLike,  # the same where it is left out
     tau: float = 0.2,  # threshold of recollection
     rule: str = "sustained",  # as of `begins`
-    epochs=None,  # as of `begins`
+    epochs: ArrayLike | None = None,  # as of `begins`
 ) -> dict:  # measure -> (start, scores by epoch)
     "When a string is memorized and how much, by each measure"
     loss, out = np.asarray(train_loss, float), {}
@@ -105,7 +108,7 @@ def memorized(
 
 # %% ../../nbs/13_contextual.ipynb #aebc864c
 def kendall(
-    starts,  # replicates x strings, from the most frequent string to the least; NaN: never
+    starts: ArrayLike,  # replicates x strings, from the most frequent string to the least; NaN: never
     margin: float = 0.0,  # epochs by which a start must be earlier to count
 ) -> np.ndarray:  # a number from -1 to 1 for each replicate
     "Correlation of frequency and earliness"

@@ -8,6 +8,7 @@ __all__ = ['COMPARED', 'arrays_of', 'too_low', 'onsets']
 # %% ../../nbs/contextual/notions.ipynb #9ce3df10
 import os
 import re
+from collections.abc import Sequence
 from numbers import Real
 from typing import NamedTuple
 
@@ -68,10 +69,10 @@ def _by_string(log: pd.DataFrame, name: str) -> pd.DataFrame:
 
 # %% ../../nbs/contextual/notions.ipynb #8512e906
 def losses_table(
-    source,
-    needs=LOG,
-    more=(),
-):
+    source: pd.DataFrame | str | os.PathLike,
+    needs: Sequence[str] = LOG,
+    more: Sequence[str] = (),
+) -> pd.DataFrame:
     """A table of losses
 
     Args:
@@ -171,7 +172,7 @@ def in_order(names: list) -> list:
         names: of any kind; numbers in them are counted: s10 behind s9
     """
 
-    def parts(name):
+    def parts(name: str) -> list:
         "Words and numbers in turn"
         split = re.split(r"(\d+)", str(name))
         return [int(t) if i % 2 else t for i, t in enumerate(split)]

@@ -212,7 +212,7 @@ def _decisions(known: pd.DataFrame, margin: float) -> _Decisions:
     starts = _by_replicate(known, replicate, names)
     pairs = [*combinations(range(len(names)), 2)]
 
-    def decided(kind):
+    def decided(kind: str) -> np.ndarray:
         start = starts(f"{kind}_contextual")
         by_pair = [earlier(start[:, a], start[:, b], margin) for a, b in pairs]
         return np.array(by_pair).T

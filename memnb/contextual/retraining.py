@@ -15,14 +15,16 @@ import math
 import re
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from inspect import getsource
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from .. import core, gpt, lm, plant
 from .grammars import Grammar, grammar, token_ids
@@ -259,7 +261,7 @@ def train_tiny(t: Trainings, config: str) -> list:
     return [losses[i] for i in range(len(data))]
 
 # %% ../../nbs/contextual/retraining.ipynb #537694c9
-def string_losses(net, sequences, start):
+def string_losses(net: Any, sequences: list, start: int) -> Any:
     "Mean losses of token sequences in one batch, nats per token; the first token is predicted from `start`"
     import torch
 
@@ -283,7 +285,7 @@ def string_losses(net, sequences, start):
         return -(of_tokens * real).sum(1) / real.sum(1)
 
 # %% ../../nbs/contextual/retraining.ipynb #dacc5ef4
-def tree_losses(net, sequences, start):
+def tree_losses(net: Any, sequences: list, start: int) -> Any:
     "As `string_losses` with gradients, without padding, and what sequences begin with alike computed once"
     import torch
 
@@ -324,17 +326,17 @@ def tree_losses(net, sequences, start):
 
 # %% ../../nbs/contextual/retraining.ipynb #aff6f930
 def fine_tune(
-    net,
-    data,
-    absent,
-    watch,
-    start,
+    net: Any,
+    data: list,
+    absent: ArrayLike,
+    watch: list,
+    start: int,
     epochs: int,
-    batch,
-    lr,
+    batch: int,
+    lr: float,
     seed: int,
-    looks=None,
-):
+    looks: Iterable[int] | None = None,
+) -> np.ndarray:
     """Losses of watched sequences (token ids) while a network is trained on data: looks (before training included) x
     sequences, nats per token. The network is changed; `absent` says which places are empty; `looks` as of `Trainings`."""
     import torch
@@ -349,7 +351,7 @@ def fine_tune(
             strings = [data[i] for i in places if i >= 0 and not absent[i]]
             yield [strings] if strings else []  # all its places are empty
 
-    def loss(strings):
+    def loss(strings: list) -> Any:
         tokens = torch.tensor([len(s) for s in strings], device=net.device)
         return (tree_losses(net, strings, start) * tokens).sum() / tokens.sum()
 
@@ -444,7 +446,7 @@ def train_tuned(t: Trainings, model: str, folder: Path = None) -> list:
             f"{m.name} has a context of {m.window} tokens, {t.g.called} needs {need + 1}"
         )
 
-    def spelled(strings):
+    def spelled(strings: list) -> list:
         return [[tokens.ids[i] for i in ids] for ids in strings]
 
     watched = spelled(watched)
@@ -739,7 +741,7 @@ def dynamics(
     else:
         train = partial(train_tiny, config=config)
 
-    def repeated(number):
+    def repeated(number: int) -> Any:
         "Losses of one repeat"
         three = followed(g, size, n, copies, number)
         if setting == "reversed":

@@ -520,7 +520,7 @@ def facts(measured: pd.DataFrame) -> dict:
         above_chance(rows[rows.model == BRIDGED]) + 1 / 3
     )
 
-    def all_are(word, *lines):
+    def all_are(word: str, *lines) -> bool:
         return all(verdict[line] == word for line in lines)
 
     numbers["surfaces"] = all_are(claims.HOLDS, ("surface", FIVE)) and all_are(

@@ -246,7 +246,9 @@ def performance_effects(
     )
     gain = often - never.reindex(often.index)
 
-    def write(item, case, value, low, high, n):
+    def write(
+        item: str, case: str, value: float, low: float, high: float, n: int
+    ) -> None:
         rows.at(item=item, other=case).value("change", value, low, high, n=n)
 
     if {0, K} <= {*gain}:

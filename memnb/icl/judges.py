@@ -8,8 +8,10 @@ __all__ = ['STOP', 'NEGATIONS', 'rule', 'llm_judge', 'reviewed', 'review']
 # %% ../../nbs/icl/judges.ipynb #f0b817f3
 import re
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -94,7 +96,7 @@ def repeats(first: str, truth: str, said: str) -> bool:
     a = _stems(first)
     b = _stems(said)
 
-    def ends(i):
+    def ends(i: int) -> range:
         return range(
             i + 1, min(len(a), i + 2 * len(b)) + 1
         )  # what is longer is farther
@@ -115,19 +117,19 @@ def derivable(first: str, second: str) -> bool:
     b = _stems(second)
     everywhere = f" {' '.join(_stems(first))} "
 
-    def elsewhere(run):  # with an article or without
+    def elsewhere(run: list[str]) -> bool:  # with an article or without
         both = run, run[run[0] in ("a", "an", "the") :]
         return any(r and f" {' '.join(r)} " in everywhere for r in both)
 
-    def among(sentence):
+    def among(sentence: str) -> bool:
         words = re.findall(r"[^\W_]+(?:['’][a-z]+)?", sentence.lower())
         a = _stems(sentence)
         pronoun = [re.sub(r"['’].*", "", w) in _PRONOUNS for w in words]
 
         @lru_cache(None)
         def rest(
-            i, j, own
-        ):  # b from i on, out of a from j on; own: a word was found in its place
+            i: int, j: int, own: bool
+        ) -> bool:  # b from i on, out of a from j on; own: a word was found in its place
             if i == len(b):
                 return own
             return any(
@@ -146,7 +148,9 @@ def derivable(first: str, second: str) -> bool:
     return any(map(among, re.split(r"(?<=[.!?;])\s+", first)))
 
 # %% ../../nbs/icl/judges.ipynb #5cdf036a
-def frequent_words(texts, share: float = 0.02, least: int = 3) -> set:
+def frequent_words(
+    texts: Iterable[str], share: float = 0.02, least: int = 3
+) -> set:
     "Stems of words that say little about which text one has before oneself: those of this share of the texts, and of `least` at least"
     texts = list(texts)
     count = Counter(w for t in texts for w in set(_content(t)))
@@ -174,7 +178,7 @@ def _yes_or_no(answer, truth, said):
 
 @needs("generate")
 def llm_judge(
-    model,
+    model: lm.LM,
     truths: list,
     said: list,
     mode: str = None,
@@ -203,8 +207,8 @@ def llm_judge(
 
 # %% ../../nbs/icl/judges.ipynb #00b660eb
 def reviewed(
-    file,
-):
+    file: str | Path,
+) -> pd.DataFrame:
     """Verdicts that somebody has given so far
 
     Args:
@@ -221,9 +225,9 @@ def reviewed(
 
 # %% ../../nbs/icl/judges.ipynb #6830afe7
 def review(
-    result,
-    file,
-):
+    result: pd.DataFrame,
+    file: str | Path,
+) -> Any:
     """A human judge, in the notebook
 
     Args:
@@ -256,7 +260,7 @@ def review(
         for b in buttons:
             b.disabled = not todo
 
-    def click(b):
+    def click(b: Any) -> None:
         row = pd.DataFrame(
             [(*todo.pop(0), b.description)],
             columns=["truth", "said", "verdict"],
@@ -279,7 +283,9 @@ def review(
 VERDICT_FILES = ".csv", ".jsonl"  # endings of files of verdicts
 
 
-def ready_judge(judge, model):
+def ready_judge(
+    judge: str | Path | lm.LM, model: lm.LM | None
+) -> str | Path | lm.LM:
     "A judge made ready before `model` is asked for replications: 'rule', an lm.LM ('model': the same), or the name of a csv file of `review` that is there"
     if str(judge).endswith(VERDICT_FILES):
         if not Path(judge).exists():
@@ -292,7 +298,9 @@ def ready_judge(judge, model):
     return model if judge == "model" else lm.load(judge)
 
 
-def judged(result, by="rule"):
+def judged(
+    result: pd.DataFrame, by: str | Path | lm.LM = "rule"
+) -> pd.DataFrame:
     "Replications with their kind of match, in a column `match`; `by` is 'rule', an lm.LM or its name, or a csv file of `review`"
     pairs = list(zip(result.truth, result.said))
     if by == "rule":

@@ -206,7 +206,12 @@ class Sizes(papers.Sizes):
 _OF_PAPER = dict(n=200, ks=[0, 25, 50, 100, 200], repeats=3)
 
 # %% ../../nbs/icl/measuring.ipynb #e2186549
-def measure(model, dataset, seed: int = 0, **sizes) -> pd.DataFrame:
+def measure(
+    model: lm.LM | str,
+    dataset: str | pd.DataFrame | Task,
+    seed: int = 0,
+    **sizes,
+) -> pd.DataFrame:
     """Replication and performance of one data set; each number of demonstrations is compared with none
 
     Args:
@@ -268,7 +273,7 @@ def readings_of_labels(model: lm.LM) -> list[str]:
 
 # %% ../../nbs/icl/measuring.ipynb #c9f3e2a3
 def run(
-    model="planted:file",
+    model: lm.LM | str = "planted:file",
     sizes: Sizes = None,
     seed: int = 0,
     profile: str = "smoke",

@@ -8,14 +8,18 @@ __all__ = ['cut', 'shot', 'k_shot', 'completion', 'content_words', 'match', 'mem
 # %% ../../nbs/11_icl.ipynb #a57ffe75
 import re
 from collections import Counter
+from collections.abc import Iterable
+from random import Random
+from typing import Any
 
+from numpy.typing import ArrayLike
 from rapidfuzz.distance import LCSseq
 from scipy.stats import pearsonr, t
 
 from ..stats import binom_ci
 
 # %% ../../nbs/11_icl.ipynb #f2faee2e
-def cut(text: str, rng) -> tuple:
+def cut(text: str, rng: Random) -> tuple:
     "Cut a text between 60 and 80 percent of its words: its two pieces, or None for a text too short"
     words = text.split()
     n = len(words)
@@ -49,7 +53,7 @@ _SMALL = "a an the of to in on at by for from and or is are was were be it its h
 SMALL = set(_SMALL.split())  # words that do not count in a match
 
 # %% ../../nbs/11_icl.ipynb #99419069
-def shot(row, pair: bool, labels: bool, solved: bool) -> str:
+def shot(row: Any, pair: bool, labels: bool, solved: bool) -> str:
     "An instance, a pair of sentences or pieces of a text, as the prompt shows it: with its label, solved with its second piece"
     first, second = PIECES[pair]
     lines = []
@@ -63,7 +67,12 @@ def shot(row, pair: bool, labels: bool, solved: bool) -> str:
 
 # %% ../../nbs/11_icl.ipynb #911e0a47
 def k_shot(
-    instances, demos, setting: str, title="", split="", pair: bool = False
+    instances: Any,
+    demos: Any,
+    setting: str,
+    title: str = "",
+    split: str = "",
+    pair: bool = False,
 ) -> list:
     """The k-shot prompts of §3.2, one an instance; all begin with the same demonstrations.
 
@@ -111,7 +120,7 @@ def match(truth: str, said: str) -> str:
     return "near" if contained or half_of_it or alike else "inexact"
 
 # %% ../../nbs/11_icl.ipynb #d69caf51
-def memorization(matches) -> dict:
+def memorization(matches: Iterable[str]) -> dict:
     "exact (e_k), near_exact (c_k), n (M) and rate (m_k) of judged completions, with its exact 95 % interval; what is UNCOUNTED is in no share"
     matches = list(matches)
     e = matches.count("exact")
@@ -122,7 +131,7 @@ def memorization(matches) -> dict:
     return dict(exact=e, near_exact=c, n=M, rate=rate, low=low, high=high)
 
 # %% ../../nbs/11_icl.ipynb #b27a0cf2
-def correlation(x, y) -> tuple:
+def correlation(x: ArrayLike, y: ArrayLike) -> tuple:
     "Pearson's r with its two-sided p; NaN where one series is constant or has fewer than three points"
     if len(x) < 3 or len(set(x)) == 1 or len(set(y)) == 1:
         return float("nan"), float("nan")

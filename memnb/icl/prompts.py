@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -171,7 +172,7 @@ def _source(dataset, split):
 
 # %% ../../nbs/icl/prompts.ipynb #ee00048d
 def task(
-    dataset,
+    dataset: str | pd.DataFrame,
     n: int = 200,
     k: int = 200,
     split: str = "train",
@@ -222,7 +223,7 @@ def task(
     rest = d[~same]
     twins = None
 
-    def drawn(frame, k):
+    def drawn(frame: pd.DataFrame, k: int) -> pd.DataFrame:
         return frame.iloc[
             plant.balanced(frame.label_name.tolist(), k, f"{seed} demos")
         ]
@@ -384,7 +385,7 @@ def performance_prompts(
         else dict(Text="whole")
     )
 
-    def text(r):
+    def text(r: Any) -> str:
         return "\n".join(f"{name}: {r[c]}" for name, c in names.items())
 
     asked = task.queries, task.demos.iloc[shuffled]
@@ -426,7 +427,7 @@ def fitting(
     if not window or not encode:
         return
 
-    def longest(k):
+    def longest(k: int) -> int:
         asked = [replication_prompts(task, k, s, model.mode) for s in settings]
         asked.append(performance_prompts(task, k, model.mode))
         return max(

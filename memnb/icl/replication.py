@@ -6,6 +6,7 @@
 __all__ = ['copied', 'constant', 'passed', 'replicate', 'checked_sizes', 'replications']
 
 # %% ../../nbs/icl/replication.ipynb #36bf618e
+from collections.abc import Iterable
 from numbers import Integral
 
 import pandas as pd
@@ -43,7 +44,7 @@ def _rival(said, truth, seconds):
     return bool(said) and said != truth and nearest <= far[truth]
 
 
-def copied(task: Task, demos) -> list:
+def copied(task: Task, demos: pd.DataFrame) -> list:
     "What a machine without memory may say: the second piece of the demonstration whose first is most alike; '' where there is none"
     if not len(demos):
         return [""] * len(task.queries)
@@ -55,7 +56,7 @@ def copied(task: Task, demos) -> list:
     return [seconds[i] for i in best]
 
 
-def constant(demos) -> str:
+def constant(demos: pd.DataFrame) -> str:
     "The one second piece that is most like all others; '' where there is none"
     seconds = demos.second.tolist()
     if not seconds:
@@ -81,14 +82,14 @@ def passed(task: Task, said: list) -> list:
 # %% ../../nbs/icl/replication.ipynb #a4d45631
 @needs("generate")
 def replicate(
-    model,
+    model: lm.LM,
     task: Task,
     k: int,
     setting: str = "full",
     max_tokens: int = 100,
     mode: str = None,
     seed: int = 0,
-):
+) -> pd.DataFrame:
     """Ask a model for the second pieces of all instances
 
     Args:
@@ -175,7 +176,7 @@ OFTEN = 32  # times shown from which on an instance counts as shown often
 
 # %% ../../nbs/icl/replication.ipynb #bac3a0ed
 @needs("logprobs")
-def token_scores(model, task: Task, k: int):
+def token_scores(model: lm.LM | str, task: Task, k: int) -> pd.DataFrame:
     "How likely is each token of the true second piece, behind k pairs alone? DataFrame, one row a token: k, idx, times, position (from 1), logprob (nats)"
     m = lm.load(model)
     q = task.queries
@@ -236,7 +237,9 @@ def became_exact(result: pd.DataFrame) -> Rows:
     return rows
 
 # %% ../../nbs/icl/replication.ipynb #1df51aaa
-def checked_sizes(ks, settings, **counts) -> tuple:
+def checked_sizes(
+    ks: int | Iterable[int], settings: str | Iterable[str], **counts
+) -> tuple:
     "Numbers of demonstrations and settings as lists, also single ones; these and all counts, 1 at least, are checked"
     ks = [ks] if isinstance(ks, Integral) else list(dict.fromkeys(ks))
     settings = (
@@ -262,15 +265,15 @@ def checked_sizes(ks, settings, **counts) -> tuple:
 
 # %% ../../nbs/icl/replication.ipynb #3cd500d5
 def replications(
-    model,
+    model: lm.LM | str,
     task: Task,
     ks: list = (0, 25, 50, 100, 200),
     settings: list = SETTINGS,
     max_tokens: int = 100,
-    judge="rule",
+    judge: str | lm.LM = "rule",
     mode: str = None,
     seed: int = 0,
-):
+) -> pd.DataFrame:
     """All replications of a data set, judged
 
     Args:

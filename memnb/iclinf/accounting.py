@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.optimize import bisect
 
 from memnb.iclinf.method import (
@@ -29,7 +30,7 @@ def solve(
     target: float,
     what: str = "tau",
     delta: float = DELTA,
-    orders=ORDERS,
+    orders: ArrayLike = ORDERS,
     **fixed,
 ) -> tuple:
     """Algorithm 3: the temperature, clip bound or number of prompts for a target
@@ -45,7 +46,7 @@ def solve(
         (value, Guarantee); ValueError where the target is out of reach
     """
 
-    def at(v):
+    def at(v: float) -> tuple:
         return theory(**fixed, **{what: v}, delta=delta, orders=orders)
 
     low, high = BOUNDS[what]
@@ -70,7 +71,7 @@ AUDITS = {
 FINE = np.geomspace(0.02, 99, 600) + 1  # orders that need not be whole
 
 
-def solved(reported):
+def solved(reported: pd.DataFrame) -> pd.DataFrame:
     "All rows of Tables 4 to 6: the accountant's values, the printed ones, and what these contain (`floor`, `share`, `use`)"
     rows = []
     for where, (what, fixed) in AUDITS.items():
@@ -108,7 +109,7 @@ def solved(reported):
 
 # %% ../../nbs/iclinf/accounting.ipynb #6c1f0a02
 def read_at(
-    divergence_by_order: float, order=ORDERS, delta: float = DELTA
+    divergence_by_order: float, order: ArrayLike = ORDERS, delta: float = DELTA
 ) -> np.ndarray:
     "What the paper's audit reads at an order (or several), of a divergence that is this much times the order, in nats"
     order = np.asarray(order, float)

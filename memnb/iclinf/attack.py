@@ -35,12 +35,12 @@ class Attack(NamedTuple):
 
 
 def least_epsilon(
-    hits,
-    false_hits,
+    hits: ArrayLike,
+    false_hits: ArrayLike,
     n: int,
     delta: float = 0.0,
     level: float = 0.95,
-):
+) -> float | np.ndarray:
     """What two shares prove of epsilon, by their exact intervals
 
     Args:
@@ -99,8 +99,8 @@ def _checked(p: ArrayLike, q: ArrayLike) -> tuple:
 
 
 def attack(
-    p,
-    q,
+    p: ArrayLike,
+    q: ArrayLike,
     delta: float = 0.0,
     level: float = 0.95,
 ) -> Attack:
@@ -116,7 +116,7 @@ def attack(
     """
     p, q, n = _checked(p, q)
 
-    def bound(hits, false_hits):
+    def bound(hits: np.ndarray, false_hits: np.ndarray) -> np.ndarray:
         return least_epsilon(hits, false_hits, n, delta, level)
 
     # an output may be recognised by a large loss, or by a small one
@@ -161,7 +161,7 @@ class GaussianAttack(NamedTuple):
 
 
 def gaussian_mu(
-    hits, false_hits, n: int, level: float = 0.95
+    hits: ArrayLike, false_hits: ArrayLike, n: int, level: float = 0.95
 ) -> tuple[float, float, float]:
     """mu = Phi^-1(1 - FPR) - Phi^-1(FNR), with ends by the exact intervals of both rates
 
@@ -200,7 +200,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if np.isinf(mu):
         return np.inf
 
-    def missing(eps):
+    def missing(eps: float) -> float:
         near = norm.cdf(mu / 2 - eps / mu)
         far = np.exp(eps + norm.logcdf(-mu / 2 - eps / mu))
         return near - far - delta
@@ -229,7 +229,7 @@ def gaussian_attack(
     """
     p, q, n = _checked(p, q)
 
-    def bound(hits, false_hits):
+    def bound(hits: np.ndarray, false_hits: np.ndarray) -> np.ndarray:
         is_central = abs((hits + false_hits) / (2 * n) - 0.5) <= 0.25
         low = gaussian_mu(hits, false_hits, n, level)[1]
         return np.where(is_central, low, -np.inf)
@@ -254,7 +254,7 @@ def exact_epsilon(
     logp, logq = np.asarray(logp, float), np.asarray(logq, float)
     ratio = logp - logq
 
-    def missing(eps):
+    def missing(eps: float) -> float:
         sides = (logp, ratio), (logq, -ratio)
         return max(
             -(np.exp(a) * np.expm1(np.minimum(eps - r, 0))).sum()
@@ -391,14 +391,14 @@ def _begun(model: lm.LM, pair: PromptPair) -> list[list[int]]:
 # %% ../../nbs/iclinf/attack.ipynb #6a551a05
 @needs("next_logits")
 def attack_controls(
-    model,
+    model: lm.LM | str,
     n: int = 20000,
     tau: float = 0.25,
     c: float = 10.0,
     source: str = "acq",
     seed: int = 0,
     pairs: int = 20,
-):
+) -> pd.DataFrame:
     """An attack where the true epsilon is known: mechanisms of a few outputs, and pairs of prompts
 
     Args:

@@ -6,12 +6,15 @@
 __all__ = ['every_rdp', 'neighbour_rdp', 'Ensemble', 'Text', 'write', 'audit']
 
 # %% ../../nbs/iclinf/auditing.ipynb #f9c8cc85
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from .. import lm, stats
 from ..core import say
@@ -52,11 +55,11 @@ def _shift(z, by, less, out=None):
 
 # %% ../../nbs/iclinf/auditing.ipynb #0240ed7f
 def every_rdp(
-    z,
-    logp,
+    z: Any,
+    logp: Any,
     alphas: list,
     by: float,
-    less,
+    less: Any,
 ) -> tuple:
     """Divergences of all neighbours, from the one with all prompts and to it
 
@@ -85,7 +88,9 @@ def every_rdp(
     ), K[0]
 
 
-def neighbour_rdp(z, tau: float, alphas, norm: str = "s-1"):
+def neighbour_rdp(
+    z: Any, tau: float, alphas: ArrayLike, norm: str = "s-1"
+) -> np.ndarray:
     "Largest divergence (nats) of each order over the left out prompt and both directions, of scores from `clipped`"
     alphas, mean = np.atleast_1d(alphas).astype(float).tolist(), _mean(z)
     parts = _parts(mean, len(z), tau, norm)
@@ -127,7 +132,7 @@ def _log_means(z, logp, ts, by, less, columns=8192):
     sums = z.new_zeros(len(ts), len(z))
     rooms = {}
 
-    def room(k, width):  # new memory for each piece is slow
+    def room(k: int, width: int) -> Any:  # new memory for each piece is slow
         if k not in rooms:
             rooms[k] = z.new_empty(len(z) * min(columns, z.shape[1]))
         return rooms[k][: len(z) * width].view(len(z), width)
@@ -228,7 +233,7 @@ def write(
     seed: int = 0,
     alphas: tuple = (),
     norms: tuple = NORMS,
-    see=None,
+    see: Callable | None = None,
 ) -> Text:
     """Algorithm 1: one text, with what each of its tokens leaks
 
@@ -433,7 +438,7 @@ def leaks(
 # %% ../../nbs/iclinf/auditing.ipynb #8ba8411f
 @needs("next_logits")
 def audit(
-    model,
+    model: lm.LM | str,
     where: str = "Table 4",
     targets: list = (0.5, 1, 5, 10, 20, 50, 100),
     source: str = "acq",
@@ -443,7 +448,7 @@ def audit(
     seed: int = 0,
     games: int = 0,
     control: bool = False,
-):
+) -> pd.DataFrame:
     """Rows of Table 4, 5 or 6, measured in both readings of leaving one out
 
     Args:

@@ -7,7 +7,7 @@ __all__ = ['facts', 'overview']
 
 # %% ../../nbs/iclinf/claims.ipynb #ac96ab3b
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -79,7 +79,7 @@ class Line(NamedTuple):
     n: float
 
 
-def line_of(row) -> Line:
+def line_of(row: Any) -> Line:
     """The estimate of a long row.
 
     Args:
@@ -117,7 +117,7 @@ def strata(
     return Line(*map(float, ends), rows.n.sum())
 
 # %% ../../nbs/iclinf/claims.ipynb #2a123ae5
-def lead(a, b) -> Line:
+def lead(a: Any, b: Any) -> Line:
     """How far b lies above a, of independent means with intervals
 
     Args:

@@ -207,8 +207,8 @@ def _every_kept(
 # %% ../../nbs/iclinf/influence.ipynb #36e8224a
 @needs("logprobs")
 def scores(
-    model,
-    dataset,
+    model: lm.LM | str,
+    dataset: str | pd.DataFrame | Pool,
     n: int = 500,
     shots: int = 4,
     mode: str = "completion",
@@ -269,7 +269,7 @@ def calibrated(
 
 # %% ../../nbs/iclinf/influence.ipynb #73e02ab2
 def losses(
-    table,
+    table: pd.DataFrame,
     vocab: str = "label",
     calibration: str = "",
     signed: bool = False,
@@ -441,8 +441,8 @@ def _minus(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 # %% ../../nbs/iclinf/influence.ipynb #95362370
 @needs("logprobs")
 def measure(
-    model,
-    dataset,
+    model: lm.LM | str,
+    dataset: str | pd.DataFrame | Pool,
     n: int = 500,
     shots: int = 4,
     mode: str = "completion",
@@ -505,8 +505,8 @@ def _write_known(at: Rows, table: pd.DataFrame, single: pd.DataFrame) -> None:
 # %% ../../nbs/iclinf/influence.ipynb #d800fa3d
 @needs("logprobs")
 def by_shots(
-    model,
-    dataset,
+    model: lm.LM | str,
+    dataset: str | pd.DataFrame | Pool,
     n: int = 500,
     ks: list = (1, 2, 4, 8),
     mode: str = "completion",

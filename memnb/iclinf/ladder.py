@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import random
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -77,7 +78,7 @@ def lessons(
     return prompts
 
 
-def answered(p, rows):
+def answered(p: Any, rows: list[pd.DataFrame]) -> str:
     "A prompt of these texts with all their answers; each text a DataFrame of one row"
     last = rows[-1].iloc[0]
     return f"{case(p, last.text, pd.concat(rows)[:-1])[0]} {last.label}"
@@ -100,7 +101,7 @@ def _answers(model, p, text):
 
 # %% ../../nbs/iclinf/ladder.ipynb #fa1ebbb3
 def tune(
-    model,
+    model: hf.HF,
     taught: list,
     stops: list,
     lr: float = 1e-3,
@@ -131,7 +132,7 @@ def tune(
     net = plant._adapted(model, rank, "float32")
     inner = net.get_base_model()
 
-    def loss(lesson):
+    def loss(lesson: tuple) -> Any:
         ids, places = _answers(model, *lesson)
         x = torch.tensor([ids], device=net.device)
         hidden = inner.model(input_ids=x).last_hidden_state[0]
@@ -154,7 +155,7 @@ def tune(
             yield kept_model(model, net, name)
 
 # %% ../../nbs/iclinf/ladder.ipynb #cba93321
-def kept_model(model, net, name):
+def kept_model(model: hf.HF, net: Any, name: str) -> hf.HF:
     "A copy of a network with its adapter merged, as a model with a name"
     parts = [
         p.detach().cpu().numpy().tobytes()
@@ -183,7 +184,7 @@ def training_number(model: str) -> int:
 
 # %% ../../nbs/iclinf/ladder.ipynb #41536b07
 def rungs(
-    model,
+    model: lm.LM | str,
     datasets: list = ("goods", "topics", "news"),
     n: int = 32,
     shots: int = 4,

@@ -66,7 +66,7 @@ class Sizes(papers.Sizes):
 
 # %% ../../nbs/iclinf/measuring.ipynb #2ba6d810
 def measure_parts(
-    model,
+    model: lm.LM | str,
     sizes: Sizes,
     seed: int = 0,
 ) -> pd.DataFrame:

@@ -7,16 +7,17 @@ __all__ = ['ORDERS', 'STEPS', 'DELTA', 'case', 'normalised', 'privacy_loss', 'cl
            'Guarantee', 'conversion', 'rdp_to_approxdp', 'theory']
 
 # %% ../../nbs/12_iclinf.ipynb #10cf38bd
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 
-def case(p, query: str, exemplars, mode="completion") -> list:
+def case(p: Any, query: str, exemplars: Any, mode: str = "completion") -> list:
     "The prompts of a query: with all exemplars, without 1, 2, ..., then the same with a blank query"
 
-    def block(text, label):
+    def block(text: str, label: str) -> str:
         return f"{p.ask}:{' ' * bool(text)}{text}\n{p.answer}:{label}"
 
     shown = [block(t, f" {l}") for t, l in zip(exemplars.text, exemplars.label)]
@@ -33,17 +34,17 @@ def case(p, query: str, exemplars, mode="completion") -> list:
     )
 
 # %% ../../nbs/12_iclinf.ipynb #551c8e00
-def normalised(logp):
+def normalised(logp: ArrayLike) -> np.ndarray:
     "Logarithms of weights as log-probabilities over the answers, their last dimension"
     logp = np.asarray(logp, float)
     return logp - logsumexp(logp, axis=-1, keepdims=True)
 
 
 def privacy_loss(
-    p,  # log-probabilities of the answers with all exemplars
-    q,  # the same with each exemplar left out, one row an exemplar
+    p: ArrayLike,  # log-probabilities of the answers with all exemplars
+    q: ArrayLike,  # the same with each exemplar left out, one row an exemplar
     signed: bool = False,  # as Eq. 3 is printed, without the absolute value
-):  # loss of each exemplar, in nats
+) -> np.ndarray:  # loss of each exemplar, in nats
     "Largest change of a log-probability over the answers"
     p, q = np.asarray(p, float), np.atleast_2d(np.asarray(q, float))
     with np.errstate(invalid="ignore"):
@@ -54,15 +55,15 @@ def privacy_loss(
 
 # %% ../../nbs/12_iclinf.ipynb #d271e954
 def clipped(
-    logits,  # tensor, prompts x vocabulary
+    logits: Any,  # tensor, prompts x vocabulary
     c: float,  # bound
-):  # float64 tensor, each row between -c and c with its largest at c
+) -> Any:  # float64 tensor, each row between -c and c with its largest at c
     "clip_c of Algorithm 1"
     z = logits.double()
     return (z - z.max(dim=1, keepdim=True).values + c).clamp(min=-c)
 
 # %% ../../nbs/12_iclinf.ipynb #7ce827fa
-def renyi(logp, logq, alpha):
+def renyi(logp: ArrayLike, logq: ArrayLike, alpha: float) -> float | np.ndarray:
     "Renyi divergence, in nats, from log-probabilities of the answers, at an order above 1"
     both = alpha * np.asarray(logp, float) + (1 - alpha) * np.asarray(
         logq, float
@@ -70,7 +71,7 @@ def renyi(logp, logq, alpha):
     return logsumexp(both, axis=-1) / (alpha - 1)
 
 # %% ../../nbs/12_iclinf.ipynb #6f23b13b
-def pure_rdp(alpha, eps):
+def pure_rdp(alpha: ArrayLike, eps: float) -> float | np.ndarray:
     "Largest Renyi divergence, in nats, of an eps-DP mechanism at an order above 1"
     x, y = (
         (np.asarray(alpha, float) - 0.5) * eps,
@@ -82,11 +83,11 @@ def pure_rdp(alpha, eps):
 
 
 def token_rdp(
-    alpha,  # orders
+    alpha: ArrayLike,  # orders
     c: float,  # clip bound
     s: float,  # prompts
     tau: float,  # temperature
-):  # nats
+) -> float | np.ndarray:  # nats
     "Bound on the divergence of one token of Algorithm 1"
     d = c / (s * tau)
     return np.minimum(
@@ -106,13 +107,15 @@ class Guarantee(NamedTuple):
     edge: str = ""  # 'lowest' or 'highest'
 
 
-def conversion(alpha, delta=DELTA):
+def conversion(alpha: ArrayLike, delta: float = DELTA) -> float | np.ndarray:
     "What Theorem C.8 adds to a divergence of an order above 1 to make it an epsilon, in nats"
     a = np.asarray(alpha, float)
     return np.log(1 - 1 / a) - (np.log(delta) + np.log(a)) / (a - 1)
 
 # %% ../../nbs/12_iclinf.ipynb #6e6dc6eb
-def rdp_to_approxdp(rdp, delta=DELTA, orders=ORDERS) -> Guarantee:
+def rdp_to_approxdp(
+    rdp: ArrayLike, delta: float = DELTA, orders: ArrayLike = ORDERS
+) -> Guarantee:
     "Algorithm 2: the best of `orders`, from the divergence at each; it may fail with probability delta"
     eps = np.asarray(rdp) + conversion(np.asarray(orders), delta)
     i = int(eps.argmin())
@@ -124,6 +127,13 @@ def rdp_to_approxdp(rdp, delta=DELTA, orders=ORDERS) -> Guarantee:
     return Guarantee(max(0.0, float(eps[i])), float(orders[i]), edge)
 
 
-def theory(c, s, tau, steps=STEPS, delta=DELTA, orders=ORDERS) -> Guarantee:
+def theory(
+    c: float,
+    s: float,
+    tau: float,
+    steps: int = STEPS,
+    delta: float = DELTA,
+    orders: ArrayLike = ORDERS,
+) -> Guarantee:
     "What Algorithm 1 promises for a number of tokens, whatever the data are; see `token_rdp`"
     return rdp_to_approxdp(steps * token_rdp(orders, c, s, tau), delta, orders)

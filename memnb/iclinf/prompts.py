@@ -61,7 +61,7 @@ class Pool:
 
 # %% ../../nbs/iclinf/prompts.ipynb #05dda020
 def pool(
-    dataset,
+    dataset: str | pd.DataFrame | Pool,
     n: int = 500,
     splits: list = ("train", "test"),
     seed: int = 0,
@@ -198,7 +198,7 @@ class LabelTokens(NamedTuple):
 
 
 def label_tokens(
-    model,
+    model: lm.LM,
     labels: list,
     mode: str = "completion",
 ) -> LabelTokens:
@@ -219,7 +219,7 @@ def label_tokens(
     if isinstance(model, lm.Dry):
         return LabelTokens(first=[*range(len(labels))], lead=[])
 
-    def ids(text):
+    def ids(text: str) -> list[int]:
         return model.tok(text, add_special_tokens=False).input_ids
 
     head = [] if mode == "chat" else ids("Answer:")

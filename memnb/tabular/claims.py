@@ -133,7 +133,7 @@ def write_table1(made: results.Rows, rows: pd.DataFrame) -> None:
     """
     proved = recalls(rows)
 
-    def rates_of(test, tables):
+    def rates_of(test: str, tables: list):
         return results_of(rows, test, tables, proved)
 
     names = rates_of("feature_names", PUBLIC)

@@ -7,7 +7,7 @@ __all__ = ['rows_of', 'fig_x_table1', 'tab4', 'tab5', 'tab2', 'tab3', 'fig1', 'f
            'fig_x_eyes', 'fig_x_exposure', 'fig_x_doses']
 
 # %% ../../nbs/tabular/figures.ipynb #9931ab14
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -631,7 +631,7 @@ def _panels(measured: pd.DataFrame, datasets: list[str]) -> list[_Matrix]:
     """
     asked, *trained = _sampled(measured)
 
-    def can_be_drawn(model, name):
+    def can_be_drawn(model: Any, name: str) -> bool:
         sampled = {*select(model.rows, part="sample").dataset}
         if name not in sampled:
             return False

@@ -11,6 +11,7 @@ import io
 import random
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -250,7 +251,7 @@ def changed(t: Table, twin: Table, rows: int = 6) -> float:
         rows: that follow each other
     """
 
-    def runs(table):
+    def runs(table: Table) -> Iterator[tuple]:
         # of each row, it and those before it
         for last in range(len(table)):
             first = max(0, last + 1 - rows)

@@ -113,7 +113,7 @@ def sample_prompt(
         seed: of every random choice
     """
 
-    def ask(t):
+    def ask(t: Table) -> str:
         return f"Dataset: {t.title}\nFeature Names: {', '.join(t.names)}"
 
     rows = [prompting.random_rows(s, 1, seed).iloc[0] for s in others]

@@ -196,7 +196,7 @@ def _write_rows(rows: Rows, q: _Question) -> None:
     size = q.sizes["rows"]
     shots = q.sizes["shots"] if q.mode == "chat" else 0
 
-    def completed(table):
+    def completed(table: Table) -> pd.DataFrame:
         return row_completion(
             q.model, table, q.sizes["n"], size, shots, **q.ask
         )
@@ -213,7 +213,7 @@ def _write_rows(rows: Rows, q: _Question) -> None:
     guess = guards.row_guess(table)
     write_value(cell, "guess", guess["value"], n=guess["n"])
 
-    def write_control(cell, twin):
+    def write_control(cell: Rows, twin: Table) -> None:
         guards.write_against_twin(cell, answers, completed(twin))
 
     rows.add(_controlled(cell, q, write_control))
@@ -235,7 +235,7 @@ def _write_header(rows: Rows, q: _Question) -> None:
     "The header test: `lines` is the best of its splits"
     splits = (2, 4, 6, 8)[: q.sizes["n"]]
 
-    def continued(table):
+    def continued(table: Table) -> pd.DataFrame:
         chars = q.sizes["chars"]
         sets = q.sizes["sets"]
         return header(q.model, table, splits, chars, sets, **q.ask)
@@ -247,7 +247,7 @@ def _write_header(rows: Rows, q: _Question) -> None:
     write_value(cell, "lines", lines.max(), n=len(lines))
     cell.value("line_guess", guards.line_guess(q.table, splits))
 
-    def write_control(cell, twin):
+    def write_control(cell: Rows, twin: Table) -> None:
         cell.value("twin_lines", answered(continued(twin)).lines.max())
 
     rows.add(_controlled(cell, q, write_control))
@@ -258,7 +258,7 @@ def _write_feature(rows: Rows, q: _Question) -> None:
     if not q.table.unique:
         return
 
-    def completed(table):
+    def completed(table: Table) -> pd.DataFrame:
         shots = q.sizes["feature_shots"]
         return feature_completion(q.model, table, q.sizes["n"], shots, **q.ask)
 
@@ -269,7 +269,7 @@ def _write_feature(rows: Rows, q: _Question) -> None:
     cell = q.cell("feature_completion", feature=q.table.unique)
     write_answers(cell, answers)
 
-    def write_control(cell, twin):
+    def write_control(cell: Rows, twin: Table) -> None:
         guards.write_against_twin(cell, answers, completed(twin))
 
     rows.add(_controlled(cell, q, write_control, guards.changed_cells))
@@ -324,8 +324,8 @@ PARTS = [*_TESTS]
 # %% ../../nbs/tabular/measuring.ipynb #b07b42bd
 @needs("generate")
 def measure(
-    model,
-    dataset,
+    model: lm.LM | str,
+    dataset: str | pd.DataFrame | Table,
     n: int = None,
     samples: int = None,
     preset: str = "quick",
@@ -581,7 +581,7 @@ def _rounded(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.round(6).assign(value=values)
 
 # %% ../../nbs/tabular/measuring.ipynb #6aab82ae
-def run(model, sizes: Sizes = None, seed: int = 0) -> pd.DataFrame:
+def run(model: lm.LM | str, sizes: Sizes = None, seed: int = 0) -> pd.DataFrame:
     """All tests on all data sets, and the tests of memory on rows with known repetitions
 
     Args:

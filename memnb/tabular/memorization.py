@@ -9,6 +9,7 @@ __all__ = ['Starts', 'row_queries', 'row_completion', 'Similarity', 'similarity'
 import os
 import random
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +79,7 @@ def row_queries(
     lines = t.lines
     starts = _example_starts(t, rows, shots, seed)
 
-    def places(of):
+    def places(of: Iterable[int]) -> set[int]:
         return {i for start in of for i in range(start, start + rows + 1)}
 
     shown = {}
@@ -137,7 +138,7 @@ def row_completion(
             f"{t.name}: all rows stand in the prompt already"
         )
 
-    def window(i):
+    def window(i: int) -> str:
         return "\n".join(lines[i - rows : i])
 
     asked = []
@@ -225,7 +226,7 @@ def completed(truth: str, said: str) -> int:
         said: the answer
     """
 
-    def lines_of(text):
+    def lines_of(text: str) -> list[str]:
         return [line.strip() for line in text.strip("\n").rstrip().split("\n")]
 
     right = lines_of(truth)
@@ -393,7 +394,7 @@ def feature_completion(
             f"{t.name}: all values of {feature} stand in the prompt already"
         )
 
-    def spelled(rows, names):
+    def spelled(rows: pd.DataFrame, names: list) -> list:
         return [prompting.spell(row, names) for _, row in rows.iterrows()]
 
     examples = [*zip(spelled(solved, rest), spelled(solved, [feature]))]

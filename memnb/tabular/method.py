@@ -7,13 +7,17 @@ __all__ = ['row_test', 'lines_right', 'chance_valid', 'tails', 'matrix_r']
 
 # %% ../../nbs/10_tabular.ipynb #268fb470
 import random
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.stats import poisson_binom
 
 # %% ../../nbs/10_tabular.ipynb #9cc9b7cf
-def row_test(model, table, n=10, rows=5, seed=0):
+def row_test(
+    model: Any, table: Any, n: int = 10, rows: int = 5, seed: int = 0
+) -> pd.DataFrame:
     "Row completion: a DataFrame with truth, answer, ok"
     at = random.Random(seed).sample(range(rows, len(table.lines)), n)
     shown = ["\n".join(table.lines[i - rows : i]) + "\n" for i in at]
@@ -23,7 +27,7 @@ def row_test(model, table, n=10, rows=5, seed=0):
     return answers.assign(ok=answers.truth == answers.answer)
 
 # %% ../../nbs/10_tabular.ipynb #abd234f6
-def lines_right(truth, said):
+def lines_right(truth: str, said: str) -> int:
     "Lines that agree, one after the other from the cut on"
     right = 0
     for wanted, given in zip(truth.split("\n"), said.split("\n")):
@@ -33,19 +37,19 @@ def lines_right(truth, said):
     return right
 
 # %% ../../nbs/10_tabular.ipynb #320fa547
-def chance_valid(df, row, column):
+def chance_valid(df: pd.DataFrame, row: int, column: int) -> float:
     "Probability that a draw from a column is valid behind the beginning of a row"
     same = (df.iloc[:, :column] == df.iloc[row, :column]).all(axis=1)
     return df.iloc[:, column].isin(df[same].iloc[:, column]).mean()
 
 
-def tails(ok, q):
+def tails(ok: ArrayLike, q: ArrayLike) -> tuple[float, float]:
     "How likely are as many valid answers, and as few, by draws?"
     draws = poisson_binom(list(q))
     return float(draws.sf(sum(ok) - 1)), float(draws.cdf(sum(ok)))
 
 # %% ../../nbs/10_tabular.ipynb #928473de
-def matrix_r(a, b):
+def matrix_r(a: ArrayLike, b: ArrayLike) -> float:
     "Correlation of two matrices of correlations, over pairs of features"
     at = np.triu_indices(len(a), 1)
     return float(np.corrcoef(np.asarray(a)[at], np.asarray(b)[at])[0, 1])

@@ -9,6 +9,7 @@ __all__ = ['one_page']
 from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
 
 from .. import lm, plots, results
 from ..core import replacing, require, say, version
@@ -53,7 +54,7 @@ def _answers(rows):
         twin="control table {:.0%}", twin_lines="control table {:.0f} lines"
     )
 
-    def guess(test):
+    def guess(test: str) -> str:
         r = results.wide(rows, "rate", part=test)
         r = r.iloc[0].dropna() if len(r) and test in OF_MEMORY else {}
         return ", ".join(w.format(r[k]) for k, w in words.items() if k in r)
@@ -101,9 +102,9 @@ def _notes(t, rows):
 
 # %% ../../nbs/tabular/onepage.ipynb #4b1acb86
 def one_page(
-    model,
-    dataset,
-    out="table.html",
+    model: lm.LM | str,
+    dataset: Any,
+    out: str | Path = "table.html",
     title: str = None,
     n: int = 36,
     samples: int = 40,

@@ -388,7 +388,7 @@ def exposure_rates(own: pd.DataFrame, base: pd.DataFrame) -> Rows:
     both = _row_by_row(own, base)
     controls = both[both.times == 0]
 
-    def gain_of(block):
+    def gain_of(block: pd.DataFrame) -> Stratified:
         scores = pd.concat([block, controls])
         is_repeated = scores.times > 0
         return stratified_ci(scores.gain, is_repeated, scores.stratum)
@@ -410,7 +410,7 @@ def halves_rates(first: tuple, second: tuple) -> Rows:
         joint = ours.join(other, ["dataset", "item"])
         parts.append(joint.assign(half=half))
 
-    def gain_of(block):
+    def gain_of(block: pd.DataFrame) -> Stratified:
         # what one model says anyway more often falls out between the halves
         rows = block.dropna(subset="other")
         is_first = rows.half == 0

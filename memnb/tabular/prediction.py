@@ -85,7 +85,7 @@ def predict(
             f"{t.name} has {len(t)} rows, too few for {shots} solved rows"
         )
 
-    def ask(r):
+    def ask(r: pd.Series) -> str:
         return f"IF {spell(r, rest)}, THEN"
 
     label = rows[t.target].str.strip()

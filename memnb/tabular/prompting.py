@@ -9,6 +9,7 @@ __all__ = ['Dataset', 'load_table', 'GuardError', 'no_leak', 'check_count', 'bes
 import csv
 import os
 import re
+from collections.abc import Iterable
 from html import escape
 from itertools import dropwhile
 from numbers import Integral
@@ -334,7 +335,7 @@ def _columns_sorted(t):
 def _same_data(s, t) -> bool:
     "Whether two tables are one data set: by name, header, rows, names of features, or columns of numbers"
 
-    def plain(names):
+    def plain(names: Iterable[str]) -> set[str]:
         return {re.sub(r"[^a-z0-9]", "", f.lower()) or f for f in names}
 
     a = plain(s.names)
@@ -407,10 +408,10 @@ def read_record(answer: str, like: str, sep: str = ",") -> tuple:
         sep: of cells
     """
 
-    def cells(line):
+    def cells(line: str) -> list[str]:
         return next(csv.reader([line], delimiter=sep), [])
 
-    def words(line):
+    def words(line: str) -> int:
         return max((len(c.split()) for c in cells(line)), default=0)
 
     d = len(cells(like))

@@ -6,6 +6,8 @@
 __all__ = ['CUTS_A_BLOCK', 'IS_A_NAME', 'NAMES_MISSED', 'recalls', 'sure_recall', 'is_proved', 'sign', 'signs', 'by_test']
 
 # %% ../../nbs/tabular/rules.ipynb #696f6500
+from typing import Any
+
 import pandas as pd
 
 from .. import results
@@ -247,7 +249,7 @@ def printed_signs(rep: pd.DataFrame) -> pd.DataFrame:
         rep["where"].isin(["Table 4", "Table 5"]) & rep.k.notna()
     ].reset_index()
 
-    def rule(r):
+    def rule(r: Any):
         result = dict(part=r.what, rate=r.k / r.n) | proportion(
             int(r.k), int(r.n)
         )
