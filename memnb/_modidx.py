@@ -1849,6 +1849,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                   'memnb.registered._is_ours': ('rooms/registered.html#_is_ours', 'memnb/registered.py'),
                                   'memnb.registered._mentioned': ('rooms/registered.html#_mentioned', 'memnb/registered.py'),
                                   'memnb.registered._names_in': ('rooms/registered.html#_names_in', 'memnb/registered.py'),
+                                  'memnb.registered._parts': ('rooms/registered.html#_parts', 'memnb/registered.py'),
                                   'memnb.registered._unchanged': ('rooms/registered.html#_unchanged', 'memnb/registered.py'),
                                   'memnb.registered.confirmed_board': ('rooms/registered.html#confirmed_board', 'memnb/registered.py'),
                                   'memnb.registered.functions_below': ('rooms/registered.html#functions_below', 'memnb/registered.py'),

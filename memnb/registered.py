@@ -27,8 +27,8 @@ from .papers import paper as paper_of
 
 # %% ../nbs/rooms/registered.ipynb #f2a86b53
 def _names_in(code: CodeType) -> set[str]:
-    "Names that a function mentions, those of functions inside it, too"
-    names = {*code.co_names, *code.co_freevars}
+    "Names of globals and attributes that a function mentions, those of functions inside it, too"
+    names = {*code.co_names}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             names |= _names_in(constant)
@@ -41,7 +41,8 @@ def _is_ours(thing: object) -> bool:
 
 def _mentioned(function: Callable) -> Iterator:
     "Functions, classes and plain constants that a function mentions"
-    names = _names_in(function.__code__)
+    # what a function has from the one around it is told by that one alone
+    names = _names_in(function.__code__) | {*function.__code__.co_freevars}
     enclosed = {}
     if function.__closure__:
         enclosed = inspect.getclosurevars(function).nonlocals
@@ -125,8 +126,26 @@ def _constants_below(functions: list[Callable]) -> list[str]:
     return sorted(constants)
 
 # %% ../nbs/rooms/registered.ipynb #33f33fea
+# parts of a syntax tree that decide nothing, or that not every Python has
+_NO_PART = {"annotation", "returns", "type_comment", "type_params", "kind"}
+
+
+def _parts(node: object) -> object:
+    "A syntax tree as nested lists that are the same in every version of Python: without types and empty fields"
+    if isinstance(node, list):
+        return [_parts(child) for child in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = [
+        [name, _parts(value)]
+        for name, value in ast.iter_fields(node)
+        if name not in _NO_PART and value not in (None, [])
+    ]
+    return [type(node).__name__, *fields]
+
+
 def syntax(function: Callable) -> str:
-    """The syntax of a function without its docstrings: what layout and comments do not change.
+    """The syntax of a function as JSON: without docstring, types, layout and comments, which change no number.
 
     Args:
         function: with a source
@@ -138,7 +157,7 @@ def syntax(function: Callable) -> str:
         )
         if documented and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    return ast.dump(tree)
+    return json.dumps(_parts(tree))
 
 # %% ../nbs/rooms/registered.ipynb #d4dc3d28
 REGISTERED = "id rule profile seed when power".split()
