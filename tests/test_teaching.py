@@ -225,7 +225,7 @@ def test_snippet_of_the_guide(at):
     )
     asked, rest = out.split("```\n", 2)[0], out.split("\n```\n")[1].splitlines()
     assert (
-        "**Where is it full?** (10 minutes, easy)" in asked
+        "**How much fits into a model?** (10 minutes, easy)" in asked
         and "How many parameters" not in asked
     )
     assert rest[0].startswith("A sequence has 8 x 4 bits.") and rest[
