@@ -62,9 +62,7 @@ class Choices(NamedTuple):
     gain: float = (
         bits.GAIN
     )  # share of bits that a doubling of the steps may add to what has ended
-    start: int = (
-        bits.PAST_KINK
-    )  # steps from which the law of long trainings holds
+    start: int = bits.PAST_KINK  # steps from which the power law is fitted
     alike: str = "passes"  # what trainings on few and on many sequences share: 'passes', 'steps', 'end'
     reference: str = (
         "unintended"  # of the same size; 'disjoint': on other texts; 'oracle'
@@ -95,7 +93,7 @@ class Tables:
 
         Args:
             rows: measured rows that count, see `judged`
-            start: steps from which the law of long trainings holds
+            start: steps from which the power law is fitted
         """
         self.rows = rows
         self.start = start
