@@ -11,7 +11,7 @@ from test_repo import TOP
 
 from memnb.papers import notebooks
 from memnb.run.cli import main
-from memnb.run.start import _folded, emptied
+from memnb.run.start import _after_code, _folded, emptied
 
 FUNCTION = """
 def double(
@@ -56,6 +56,7 @@ def test_page_for_a_class(word, tmp_path, capsys):
         and len(re.findall("test_eq|test_close|mark\\(", text)) >= 2
     )
     assert not any(c.get("outputs") for c in nb.cells)
+    assert text.count("**How to use this notebook.**") == 1
     # results are folded, and the list of verdicts is left out
     prose = [c.source for c in nb.cells if c.cell_type == "markdown"]
     open_prose = re.sub(
@@ -86,6 +87,20 @@ def test_what_follows_code_is_folded_up_to_the_next_heading():
     assert _folded(prose, False) == prose
     table = "| a | here |\n|---|---|\n| b | 3<!--toy.n--> |"
     assert _folded(table, False).startswith("<details>")
+    lead = "**A plateau?** It gains 3<!--toy.n--> %."
+    assert "<summary>What came out: A plateau?</summary>" in _folded(lead, True)
+    # a number of a section or in a formula is no result
+    for prose in ("Settings (§3.3) omit labels.", "Here $q = 0.23$, by D.5."):
+        assert _folded(prose, True) == prose
+
+
+def test_what_is_split_in_two_cells_is_folded_in_both():
+    kinds = ["markdown", "code", "markdown", "markdown", "markdown", "markdown"]
+    texts = ["a", "b", "It is 0.5.", "And 0.7.", "## Next\n\nc", "d 0.9"]
+    cells = [
+        dict(cell_type=kind, source=[text]) for kind, text in zip(kinds, texts)
+    ]
+    assert _after_code(cells) == [False, False, True, True, True, False]
 
 
 @pytest.fixture

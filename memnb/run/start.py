@@ -115,7 +115,17 @@ _DIRECTIVE = re.compile(r"^#\|.*\n", re.M)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _MEASURED = re.compile(r"<!--[\w.-]+-->")  # behind a number of the rows
 _NUMBER = re.compile(r"\d[.,]\d|\.\d|\d %")
-_FOLDED = "<details><summary>What came out</summary>\n\n{}\n\n</details>"
+# numbers of sections, figures and formulas are no results
+_NO_RESULT = re.compile(r"§+[\w.]+|\$[^$]*\$|\b[A-Z]\.\d+(\.\d+)*")
+_FOLDED = "<details><summary>{}</summary>\n\n{}\n\n</details>"
+# the words in bold that a paragraph begins with
+_LEAD = re.compile(r"\*\*([^*$`]+)\*\*")
+TO_STUDENTS = """\
+**How to use this notebook.** Where you find `# your lines`, write the body of the function. The text above it, its
+signature and its docstring say what it computes. Until then, cells that call it stop with an error. Cells with
+`test_eq`, `test_close` or `mark` check what you wrote. Write down what you expect before you open a folded *What came
+out*. With solutions and outputs this is [{name}]({to}).
+"""
 
 
 def _tells_a_result(paragraph: str, after_code: bool) -> bool:
@@ -124,8 +134,16 @@ def _tells_a_result(paragraph: str, after_code: bool) -> bool:
         return True
     begins_something = paragraph.startswith(("#", "**"))
     return (
-        after_code and not begins_something and bool(_NUMBER.search(paragraph))
+        after_code
+        and not begins_something
+        and bool(_NUMBER.search(_NO_RESULT.sub("", paragraph)))
     )
+
+
+def _summary(result: str) -> str:
+    "What stands above a folded result: the words in bold that it begins with, where it has some"
+    lead = _LEAD.match(result)
+    return f"What came out: {lead[1].rstrip('.,')}" if lead else "What came out"
 
 
 def _folded(source: str, after_code: bool) -> str:
@@ -138,7 +156,8 @@ def _folded(source: str, after_code: bool) -> str:
 
     def fold():
         if results:
-            parts.append(_FOLDED.format("\n\n".join(results)))
+            folded = "\n\n".join(results)
+            parts.append(_FOLDED.format(_summary(folded), folded))
             results.clear()
 
     for paragraph in source.split("\n\n"):
@@ -228,7 +247,21 @@ def student(page: Path, out: Path) -> int:
         _for_a_class(cell, after_code, page, out)
         for after_code, cell in zip(_after_code(kept), kept)
     ]
-    nb["cells"] = [cell for cell in cells if cell["source"].strip()]
+    cells = [cell for cell in cells if cell["source"].strip()]
+    kinds = [cell["cell_type"] for cell in cells]
+    first_code = kinds.index("code")
+    to = Path(os.path.relpath(page, out.resolve().parent)).as_posix()
+    guide = TO_STUDENTS.format(name=page.name, to=to)
+    cells.insert(
+        first_code,
+        dict(
+            cell_type="markdown",
+            id="how-to-use",
+            metadata={},
+            source=guide.replace("\n", " ").strip(),
+        ),
+    )
+    nb["cells"] = cells
     with open(out, "x", encoding="utf-8") as file:
         json.dump(nb, file, indent=1, ensure_ascii=False)
         file.write("\n")
