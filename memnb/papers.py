@@ -254,6 +254,9 @@ class Paper:
         None  # rows -> dict: the numbers that the page's prose names
     )
     chosen: Callable = None  # (rows, profile): the rows that figures read; default: `results.runs`
+    categories: bool = (
+        False  # figures take words as categories, see `results.rows_in`
+    )
     exercises: Callable = None  # () -> `Exercises`, imported when it is called
     commands: dict = field(
         default_factory=dict

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy  # `scipy.stats` is loaded, half a second, where it is first used
 from numpy.typing import ArrayLike
-from scipy import stats as st
-from scipy.special import betaincinv
+from scipy.special import betaincinv, ndtr, ndtri, stdtrit
 
 # the two-sided 95 % quantile of the normal distribution, 1.96
-_Z = st.norm.isf(0.025)
+_Z = -ndtri(0.025)
 
 
 class Interval(NamedTuple):
@@ -82,7 +82,8 @@ def mean_ci(x: ArrayLike, level: float = 0.95) -> Interval:
     if len(x) < 2:
         return Interval(mean, math.nan, math.nan)
     # Student (1908): mean +- t(n - 1) * s / sqrt(n)
-    half = float(st.sem(x) * st.t.ppf((1 + level) / 2, len(x) - 1))
+    error = x.std(ddof=1) / len(x) ** 0.5
+    half = float(error * stdtrit(len(x) - 1, (1 + level) / 2))
     return Interval(mean, mean - half, mean + half)
 
 # %% ../nbs/rooms/stats.ipynb #1271b0d7
@@ -96,7 +97,7 @@ def boot_ci(x: ArrayLike, resamples: int = 2000, seed: int = 0) -> Interval:
     """
     x = np.asarray(x, float)
     # Efron and Tibshirani (1993), chapter 13: percentiles of the means of resamples
-    bootstrap = st.bootstrap(
+    bootstrap = scipy.stats.bootstrap(
         (x,), np.mean, n_resamples=resamples, method="percentile", rng=seed
     )
     low, high = bootstrap.confidence_interval
@@ -167,7 +168,8 @@ def fisher(
     hits_a, n_a = a
     hits_b, n_b = b
     table = [[hits_b, n_b - hits_b], [hits_a, n_a - hits_a]]
-    return float(st.fisher_exact(table, alternative).pvalue)
+    test = scipy.stats.fisher_exact(table, alternative)
+    return float(test.pvalue)
 
 # %% ../nbs/rooms/stats.ipynb #6b9d1363
 def paired_ci(gained: int, lost: int, n: int) -> tuple[float, float]:
@@ -203,7 +205,8 @@ def sign_test(
     """
     if not n:
         return 1.0
-    return float(st.binomtest(int(k), int(n), chance, alternative).pvalue)
+    test = scipy.stats.binomtest(int(k), int(n), chance, alternative)
+    return float(test.pvalue)
 
 # %% ../nbs/rooms/stats.ipynb #0cc7dd41
 def stratified_ci(
@@ -237,7 +240,7 @@ def stratified_ci(
     if degrees > 0:
         residuals = centred.x - effect * centred.group
         variance = residuals @ residuals / degrees / spread
-        half_width = st.t.ppf(0.975, degrees) * variance**0.5
+        half_width = stdtrit(degrees, 0.975) * variance**0.5
         low = effect - half_width
         high = effect + half_width
     return Stratified(effect, float(low), float(high), len(units))
@@ -271,7 +274,7 @@ def random_effects(
     # q = sum(w (x - mean)^2) / (n - 1), and Student's t has n - 1 degrees of freedom. Roever, Knapp
     # and Friede (2015): q is at least 1, else units that agree by chance would have no error left.
     error = max(fit.sd_eff_w_re_hksj, fit.sd_eff_w_re)
-    half = error * st.t.isf(0.025, len(values) - 1)
+    half = -error * stdtrit(len(values) - 1, 0.025)
     mean = float(fit.mean_effect_re)
     return Interval(mean, float(mean - half), float(mean + half))
 
@@ -288,7 +291,7 @@ def simultaneous(
     """
     values, low, high = (np.asarray(x, float) for x in (values, low, high))
     # Bonferroni (Dunn 1961): each arm grows as that of a normal estimate, z(1 - .025 / n) / z(.975)
-    factor = st.norm.isf(0.025 / max(1, len(values))) / _Z
+    factor = -ndtri(0.025 / max(1, len(values))) / _Z
     below = factor * (values - low)
     above = factor * (high - values)
     return values - below, values + above
@@ -314,11 +317,13 @@ def holm(
     distances = values - np.asarray(bounds, float)
     # the arm that points at the bound is taken for that of a normal estimate
     arms = np.where(distances > 0, values - low, high - values)
-    p = 2 * st.norm.sf(_Z * np.abs(distances) / arms)
+    p = 2 * ndtr(-_Z * np.abs(distances) / arms)
     rejected = multipletests(p, alpha=0.05, method="holm")[0]
     # with the first that is not rejected the steps end: the others are tested at its level
-    steps = np.minimum(st.rankdata(p, method="ordinal") - 1, rejected.sum())
-    factors = st.norm.isf(0.025 / (len(p) - steps)) / _Z
+    steps = np.minimum(
+        scipy.stats.rankdata(p, method="ordinal") - 1, rejected.sum()
+    )
+    factors = -ndtri(0.025 / (len(p) - steps)) / _Z
     below = factors * (values - low)
     above = factors * (high - values)
     return values - below, values + above
@@ -335,7 +340,7 @@ def spearman(a: ArrayLike, b: ArrayLike) -> Association:
     b = np.asarray(b, float)
     if len(a) < 3 or len(set(a)) < 2 or len(set(b)) < 2:
         return Association(math.nan, 1.0)
-    result = st.spearmanr(a, b)
+    result = scipy.stats.spearmanr(a, b)
     return Association(float(result.statistic), float(result.pvalue))
 
 # %% ../nbs/rooms/stats.ipynb #b49f3874
@@ -358,7 +363,7 @@ def spearman_ci(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
     # r = 1 - 12 / (n^3 - n)
     inner = min(abs(r), 1 - 12 / (n**3 - n))
     error = math.sqrt((1 + r**2 / 2) / (n - 3))
-    half = st.norm.isf((1 - level) / 2) * error
+    half = -ndtri((1 - level) / 2) * error
     near = math.tanh(math.atanh(inner) - half)
     far = 1.0
     if abs(r) < 1 - 1e-12:
@@ -399,7 +404,8 @@ def auc(scores: ArrayLike, member: ArrayLike) -> float:
     if not pairs:
         return math.nan
     # Hanley and McNeil (1982): the statistic U of Mann and Whitney over the number of pairs
-    u = st.mannwhitneyu(scores[member], scores[~member]).statistic
+    test = scipy.stats.mannwhitneyu(scores[member], scores[~member])
+    u = test.statistic
     return float(u / pairs)
 
 # %% ../nbs/rooms/stats.ipynb #8ec92f29
@@ -437,7 +443,7 @@ def n_to_decide(
     if not usable or effect == 0:
         return 0
     # the formula above; Cohen (1988), section 2.4, for a normal estimate
-    quantiles = _Z + st.norm.isf(1 - power)
+    quantiles = _Z - ndtri(1 - power)
     return math.ceil(n * (half / effect * quantiles / _Z) ** 2)
 
 
@@ -450,8 +456,8 @@ def fisher_power(n: int, m: int, rate: float, guess: float) -> float:
         rate: probability with which those of the first succeed
         guess: that of the second
     """
-    first = st.binom.pmf(range(n + 1), n, rate)
-    second = st.binom.pmf(range(m + 1), m, guess)
+    first = scipy.stats.binom.pmf(range(n + 1), n, rate)
+    second = scipy.stats.binom.pmf(range(m + 1), m, guess)
     # pairs of counts less likely than one in a million each are left out: a thousand of them would
     # not change the third digit, and Fisher's test of each takes a tenth of a millisecond
     power = 0.0

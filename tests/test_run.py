@@ -813,7 +813,7 @@ def test_a_figure_is_drawn_again_with_another_setting(
         )
     )
     rows["profile"] = ["laptop", "laptop", "night"]
-    monkeypatch.setattr(redraw, "measured", lambda word: rows)
+    monkeypatch.setattr(redraw, "measured", lambda word, categories: rows)
     monkeypatch.setattr(redraw, "reported", lambda word: None)
     monkeypatch.setattr(redraw, "find", lambda word: None)
     assert [*redraw.figures_of("dice")] == ["fig1", "fig3", "x_log"]

@@ -24,8 +24,12 @@ from matplotlib.ticker import FixedLocator
 from memnb.core import replacing, root
 from memnb.papers import notebooks
 from memnb.plots import to_png
-from memnb.results import measured
-from memnb.run.redraw import figure_or_table, figures_of, redraw
+from memnb.run.redraw import (
+    figure_or_table,
+    figures_of,
+    redraw,
+    rows_to_draw,
+)
 
 TEXTS = Path(__file__).resolve().parents[1] / "tests/figures"
 FIRST = (
@@ -240,9 +244,9 @@ def described_table(table: pd.DataFrame) -> str:
 def text_of(word: str) -> str:
     "All figures of a paper as text; ValueError of a figure that cannot be drawn from the recorded rows"
     parts = []
-    rows = measured(word)
+    rows = rows_to_draw(word)
     for name in figures_of(word):
-        fig = figure_or_table(word, name, every=rows)
+        fig = figure_or_table(word, name, [], rows)
         is_table = isinstance(fig, pd.DataFrame)
         parts.append(
             f"{name}\n{described_table(fig) if is_table else described(fig)}\n"

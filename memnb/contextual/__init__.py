@@ -51,6 +51,7 @@ PAPER = Paper(
     tables=_claims.Tables,
     facts=facts,
     chosen=chosen,
+    categories=True,
     exercises=_exercises,
     commands=dict(log=judged_log, draw_log=fig_x_log),
 )

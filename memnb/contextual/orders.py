@@ -15,8 +15,15 @@ import numpy as np
 import pandas as pd
 
 from .. import stats
-from .method import NOTIONS, begins, kendall
-from .notions import arrays_of, check_tau, in_order
+from .method import NOTIONS, kendall
+from memnb.contextual.notions import (
+    arrays_of,
+    check_rule,
+    check_tau,
+    in_order,
+    looks_of,
+    start_epochs,
+)
 
 # %% ../../nbs/contextual/orders.ipynb #a645726d
 OF_GROUP = ["setting", "language", "size", "config"]
@@ -149,23 +156,22 @@ def tau_axis(
             language
         rule: of a start
     """
+    rule = check_rule(rule)
     lines = []
     for key, group in table.groupby(OF_GROUP, sort=False):
         # with natural copies each replicate has looks of its own
-        replicates = [
-            arrays_of(replicate) for _, replicate in group.groupby("repeat")
+        cells = [
+            arrays_of(cell)
+            for _, cell in group.groupby(looks_of(group), sort=False)
         ]
         exact = group.drop_duplicates(["repeat", "string"]).exact
         typical = np.exp(np.log(exact).mean())
         for tau in map(check_tau, taus):
             starts = [
-                [
-                    begins(losses < tau, rule, epochs)
-                    for losses in by_loss["train_loss"][0]
-                ]
-                for *_, epochs, by_loss in replicates
+                start_epochs(losses["train_loss"] < tau, rule, epochs)
+                for *_, epochs, losses in cells
             ]
-            k = kendall(starts)
+            k = kendall(np.concatenate(starts))
             lines.append((*key, tau, tau / typical, *mean_of(k, -1, 1), len(k)))
     columns = [*OF_GROUP, "tau", "ratio", "value", "low", "high", "n"]
     return pd.DataFrame(lines, columns=columns)

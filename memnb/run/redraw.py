@@ -27,6 +27,35 @@ def figures_of(word: str) -> dict:
     )
 
 
+def rows_to_draw(
+    word: str,
+    model: str = None,
+    profile: str = None,
+) -> DataFrame:
+    """The measured rows that figures of a paper draw.
+
+    Raises ValueError for a model or a profile without rows.
+
+    Args:
+        word: of the paper
+        model: whose rows, by default those of all
+        profile: which comes first, by default the largest that is there
+    """
+    described = paper(word)
+    categories = bool(described and described.categories)
+    rows = measured(word, categories=categories)
+    wanted = dict(model=model, profile=profile)
+    for column, value in wanted.items():
+        present = rows[column].unique().tolist()
+        if value and value not in present:
+            hint = did_you_mean(value, present)
+            raise ValueError(f"no rows of the {column} '{value}'{hint}")
+    if model:
+        rows = rows[rows.model == model]
+    chosen = (described and described.chosen) or runs
+    return chosen(rows, profile=profile)
+
+
 def redraw(
     word: str,
     name: str,
@@ -34,8 +63,17 @@ def redraw(
     model: str = None,
     profile: str = None,
 ) -> "Figure":
-    "As `figure_or_table`, but raises ValueError of a table, too"
-    fig = figure_or_table(word, name, settings, model, profile)
+    """As `figure_or_table`, of `rows_to_draw`, but raises ValueError of a table, too
+
+    Args:
+        word: of the paper
+        name: of the figure
+        settings: texts NAME=VALUE
+        model: as of `rows_to_draw`
+        profile: as of `rows_to_draw`
+    """
+    rows = rows_to_draw(word, model, profile)
+    fig = figure_or_table(word, name, settings, rows)
     if not hasattr(fig, "savefig"):
         raise ValueError(
             f"{word} {name} is a table: {word}.{name}() in Python shows it"
@@ -43,50 +81,47 @@ def redraw(
     return fig
 
 
-def figure_or_table(
-    word: str,
-    name: str,
-    settings: list = (),
-    model: str = None,
-    profile: str = None,
-    every: DataFrame = None,
-) -> "Figure | DataFrame":
-    """Draw a figure of a paper, by its word, and the name of the figure, as 'fig2' or 'x_tau', from the tables.
-
-    Settings are as 'tau=0.05'; the rows are those of a model, and of a profile, by default the largest that is there.
-    `every` are all rows of the paper, by default those that were measured. A matplotlib Figure comes back,
-    or a DataFrame where the paper's figure is a table. Raises ValueError for what is not known.
-    """
-    figures = figures_of(word)
+def _chosen_settings(settings: list, defaults: dict, figure: str) -> dict:
+    "Settings of a figure, texts NAME=VALUE, as a dict; ValueError for another form or name"
     chosen = {}
-    every = measured(word) if every is None else every
-    fun = figures.get(str(name).removeprefix("fig_")) or figures.get(
-        f"x_{name}"
-    )
-    if not fun:
-        raise ValueError(
-            f"{word} has no figure '{name}'{did_you_mean(name, figures)}"
-        )
-    takes = signature(fun).parameters
-    defaults = {
-        k: p.default for k, p in list(takes.items())[2:]
-    }  # behind the rows and what is reported
-    if signature(fun).empty in defaults.values():
-        raise ValueError(f"{word} {name} is not drawn from the tables alone")
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or key not in defaults:
-            form = f"settings are NAME=VALUE, not '{text}'{did_you_mean(key, defaults)}"
-            raise ValueError(f"{word} {name}: {form}")
+            hint = did_you_mean(key, defaults)
+            form = f"settings are NAME=VALUE, not '{text}'{hint}"
+            raise ValueError(f"{figure}: {form}")
         chosen[key] = read_yaml(value)
-    for column, given, values in (
-        ("model", model, every.model),
-        ("profile", profile, every.profile),
-    ):
-        if given and given not in (values := values.unique().tolist()):
-            raise ValueError(
-                f"no rows of the {column} '{given}'{did_you_mean(given, values)}"
-            )
-    rows = every[every.model == model] if model else every
-    drawn = (paper(word).chosen or runs)(rows, profile=profile)
-    return fun(*(drawn, reported(word))[: len(takes)], **chosen)
+    return chosen
+
+
+def figure_or_table(
+    word: str,
+    name: str,
+    settings: list,
+    rows: DataFrame,
+) -> "Figure | DataFrame":
+    """Draw a figure of a paper from the tables.
+
+    Returns a matplotlib Figure, or a DataFrame where the paper's figure is a table. Raises ValueError for what is not known.
+
+    Args:
+        word: of the paper
+        name: of the figure, as 'fig2' or 'x_tau'
+        settings: texts as 'tau=0.05'
+        rows: of `rows_to_draw`
+    """
+    figures = figures_of(word)
+    short = str(name).removeprefix("fig_")
+    draw = figures.get(short) or figures.get(f"x_{name}")
+    if not draw:
+        hint = did_you_mean(name, figures)
+        raise ValueError(f"{word} has no figure '{name}'{hint}")
+    takes = signature(draw).parameters
+    # behind the rows and what is reported
+    behind = [*takes.items()][2:]
+    defaults = {key: parameter.default for key, parameter in behind}
+    if signature(draw).empty in defaults.values():
+        raise ValueError(f"{word} {name} is not drawn from the tables alone")
+    chosen = _chosen_settings(settings, defaults, f"{word} {name}")
+    given = [rows, reported(word)]
+    return draw(*given[: len(takes)], **chosen)
