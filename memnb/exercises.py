@@ -234,7 +234,8 @@ def first_wrong(pairs: Iterable[tuple], within: float = 1e-3) -> str:
             answer, right, rtol=within, atol=1e-6, equal_nan=True
         )
         if not same:
-            answer, right = np.round(answer, 3), np.round(right, 3)
+            answer = np.round(answer, 3)
+            right = np.round(right, 3)
             return f"{what}: {answer}, but it should be {right}"
     return ""
 

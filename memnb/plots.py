@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # %% ../nbs/rooms/plots.ipynb #5dce0ce6
-REAL, PLANTED, GREY = "#E69F00", "#2B6CB0", "#9A9A9A"
+REAL = "#E69F00"
+PLANTED = "#2B6CB0"
+GREY = "#9A9A9A"
 COLORS = [
     "#0072B2",
     "#D55E00",

@@ -47,26 +47,26 @@ def _renderer():
     from markupsafe import escape
 
     class Safe(mistune.HTMLRenderer):
-        def block_math(self, text):
+        def block_math(self, text: str) -> str:
             return f'<div class="math">{mathml(text, True)}</div>\n'
 
-        def inline_math(self, text):
+        def inline_math(self, text: str) -> str:
             return mathml(text)
 
-        def block_html(self, html):
+        def block_html(self, html: str) -> str:
             return re.sub(
                 "&lt;(/?(?:details|summary))&gt;", r"<\1>", str(escape(html))
             )
 
-        def image(self, text, url, title=None):
+        def image(self, text: str, url: str, title: str | None = None) -> str:
             return f"<em>{escape(text)}</em>"
 
-        def link(self, text, url, title=None):
+        def link(self, text: str, url: str, title: str | None = None) -> str:
             if not re.match(r"https?://|#", url):
                 return text
             return f'<a href="{escape(url)}" rel="noreferrer">{text}</a>'
 
-        def heading(self, text, level, **kw):
+        def heading(self, text: str, level: int, **kw) -> str:
             return f'<h{level} id="{anchor_of(text)}">{text}</h{level}>\n'
 
     return mistune.create_markdown(
@@ -128,23 +128,22 @@ def templates():
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    how = dict(
+    env = Environment(
+        loader=FileSystemLoader(package_dir() / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env = Environment(
-        loader=FileSystemLoader(package_dir() / "templates"), **how
-    )
-    env.filters |= dict(
-        markdown=markdown_html, code=code_html, anchor=anchor_of
-    )
+    env.filters["markdown"] = markdown_html
+    env.filters["code"] = code_html
+    env.filters["anchor"] = anchor_of
     env.filters["mark"] = lambda verdict: MARKS.get(verdict, "none")
     env.filters["checksum"] = lambda t: base64.b64encode(
         hashlib.sha256(t.encode()).digest()
     ).decode()
-    env.globals |= dict(version=version(), marks=MARKS)
+    env.globals["version"] = version()
+    env.globals["marks"] = MARKS
     for kind in ("css", "js"):
         text = (package_dir() / f"report.{kind}").read_text(encoding="utf-8")
         env.globals[kind] = Markup(text)

@@ -53,7 +53,8 @@ def membership(
             np.repeat([1, 0], [len(a), len(b)]), score, drop_intermediate=False
         )[:2]
 
-    (x, t), (u, v) = roc(a, b), roc(a[:m], b[:m])
+    x, t = roc(a, b)
+    u, v = roc(a[:m], b[:m])
     scores = dict(
         f1=np.interp(1, u + v, v),
         best_f1=(2 * v / (u + v + 1)).max(),
@@ -86,7 +87,8 @@ def membership_law(
     form: str = "consistent",
 ) -> float | np.ndarray:
     "F1 that the paper's law predicts for n samples and so many parameters; `form` is 'consistent' or 'printed'"
-    c, n = LAWS[form], np.asarray(n, float)
+    c = LAWS[form]
+    n = np.asarray(n, float)
     if form == "consistent":
         return law_curve(n / params, **c)
     return 0.5 * (

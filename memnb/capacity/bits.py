@@ -269,7 +269,7 @@ def random_fits(
                 folder=states,
                 **options,
             )
-        fits |= dict(zip(places, fitted))
+        fits.update(zip(places, fitted))
     return [fits[i] for i in range(len(fits))]
 
 # %% ../../nbs/capacity/bits.ipynb #65745bca

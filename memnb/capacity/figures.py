@@ -749,9 +749,9 @@ def fig16(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
             common_norm=False,
             palette=[plots.REAL, plots.GREY],
             lw=0,
-        )
-        look |= dict(
-            hue="side", hue_order=["training", "held-out"], bins=list(bits.BINS)
+            hue="side",
+            hue_order=["training", "held-out"],
+            bins=list(bits.BINS),
         )
         if len(g):
             sns.histplot(

@@ -27,7 +27,8 @@ def unintended_bits(
     ref: ArrayLike,  # the same under a reference
 ) -> np.ndarray:  # bits of each sequence, never negative
     "Unintended memorization of sequences"
-    log_p, ref = np.asarray(log_p, float), np.asarray(ref, float)
+    log_p = np.asarray(log_p, float)
+    ref = np.asarray(ref, float)
     return np.maximum(log_p - ref, 0) / LN2
 
 # %% ../../nbs/14_capacity.ipynb #478c2a31

@@ -272,7 +272,8 @@ def facts(measured: pd.DataFrame) -> dict:
             for measure in ("lira", "loss", "contextual", "ratio"):
                 named[f"{measure}{config}at{percent}"] = 100 * mean[measure]
     auc = select(rows, part="auc", times=1).groupby("item").value.mean()
-    named["auc_lira"], named["auc_loss"] = auc["lira"], auc["loss"]
+    named["auc_lira"] = auc["lira"]
+    named["auc_loss"] = auc["loss"]
     unseen = select(
         rows, part="called", item="counterfactual", group="not shown"
     ).value

@@ -31,7 +31,8 @@ def without(
     "Mean loss under the other models that were not shown a text, models x texts"
     out = np.empty(losses.shape)
     for m in range(len(losses)):
-        others, seen = np.delete(losses, m, 0), np.delete(shown, m, 0)
+        others = np.delete(losses, m, 0)
+        seen = np.delete(shown, m, 0)
         out[m] = np.ma.array(others, mask=seen).mean(0).filled(np.nan)
     return out
 
@@ -72,7 +73,8 @@ def lira(
     """
     scores = np.empty(losses.shape)
     for m in range(len(losses)):
-        x, on = np.delete(losses, m, 0), np.delete(shown, m, 0)
+        x = np.delete(losses, m, 0)
+        on = np.delete(shown, m, 0)
         both = [np.ma.array(x, mask=on != side) for side in (True, False)]
         squares = sum((g.var(0) * g.count(0)).filled(0) for g in both)
         var = squares / max(1, len(x) - 2)

@@ -198,7 +198,9 @@ def paired_logs(
     one = losses_table(with_, [*LOG[:2], "train_loss"])[
         [*LOG[:2], "train_loss"]
     ]
-    one, moved, alone = one.reset_index(drop=True), [], []
+    one = one.reset_index(drop=True)
+    moved = []
+    alone = []
     in_all = pd.Series(True, one.index)
     for column, log in [("test_loss", without), *_numbered(again)]:
         other = losses_table(log, [*LOG[:2], "test_loss"])[
@@ -206,7 +208,8 @@ def paired_logs(
         ]
         one[column], there, differ, single = _at_looks_of(one, other, column)
         in_all &= there
-        moved, alone = moved + differ, alone + single
+        moved = moved + differ
+        alone = alone + single
     if moved:
         mine, theirs = moved[0]
         core.say(
@@ -406,7 +409,8 @@ def judged_log(
         DataFrame: [by], string, looks, start_recollection, noise, and by measure band,
         start, clear, said
     """
-    by, rule = [by] if isinstance(by, str) else [*by], check_rule(rule)
+    by = [by] if isinstance(by, str) else [*by]
+    rule = check_rule(rule)
     d = _read_log(log, by, without, again)
     rows = []
     never = _check_never(never, d)
@@ -430,9 +434,8 @@ def judged_log(
             row = dict(
                 zip(by, key, strict=True), string=g.string.iloc[0], looks=len(g)
             )
-            row |= dict(
-                start_recollection=begins(low, rule, g.epoch.to_numpy(float))
-            )
+            epochs = g.epoch.to_numpy(float)
+            row["start_recollection"] = begins(low, rule, epochs)
             if "test_loss" not in d:
                 alone = "undecided: needs a training without it"
                 row |= {f"said_{kind}": alone for kind in KINDS_OF_LOGS}

@@ -93,13 +93,12 @@ def memorized(
     epochs: ArrayLike | None = None,  # as of `begins`
 ) -> dict:  # measure -> (start, scores by epoch)
     "When a string is memorized and how much, by each measure"
-    loss, out = np.asarray(train_loss, float), {}
+    loss = np.asarray(train_loss, float)
+    out = {}
     epochs = np.arange(len(loss)) if epochs is None else np.asarray(epochs)
     for m, bar in thresholds(test_loss, tau).items():
-        start, share = (
-            begins(loss < bar, rule, epochs),
-            1 - loss / np.maximum(bar, 1e-300),
-        )
+        start = begins(loss < bar, rule, epochs)
+        share = 1 - loss / np.maximum(bar, 1e-300)
         after = np.where(
             epochs >= start, np.clip(share, 0, 1), 0.0
         )  # NaN, never: after all

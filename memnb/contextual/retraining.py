@@ -289,10 +289,9 @@ def tree_losses(net: Any, sequences: list, start: int) -> Any:
     "As `string_losses` with gradients, without padding, and what sequences begin with alike computed once"
     import torch
 
-    nodes, seen = (
-        {},
-        [],
-    )  # beginnings: number; for each the numbers of those that it continues
+    # beginnings: number; for each the numbers of those that it continues
+    nodes = {}
+    seen = []
     for s in sequences:
         for t in range(len(s)):
             if (begun := tuple(s[:t])) in nodes:
@@ -306,14 +305,13 @@ def tree_losses(net: Any, sequences: list, start: int) -> Any:
     mask = np.zeros((len(seen), len(seen)), bool)
     for i, above in enumerate(seen):
         mask[i, above] = True
-    x = dict(
-        input_ids=put([[b[-1] if b else start for b in nodes]]), use_cache=False
-    )
-    x |= dict(
+    output = net(
+        input_ids=put([[b[-1] if b else start for b in nodes]]),
+        use_cache=False,
         position_ids=put([[len(b) for b in nodes]]),
         attention_mask=put(mask)[None, None],
     )
-    logits = net(**x).logits[0].float()
+    logits = output.logits[0].float()
     node = put([nodes[tuple(s[:t])] for s in sequences for t in range(len(s))])
     each = (
         logits.logsumexp(-1)[node]

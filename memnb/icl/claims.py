@@ -492,7 +492,8 @@ def facts(measured: pd.DataFrame) -> dict:
         rows, AGAIN, MAIN, K, 0
     )
     csv_zero, numbers["n"] = counted(rows, THREE, MAIN, 0, OFTEN)
-    numbers |= dict(zero=zero, csv_zero=csv_zero)
+    numbers["zero"] = zero
+    numbers["csv_zero"] = csv_zero
     numbers["few"] = counted(rows, FIVE, MAIN, K, OFTEN)[0]
     numbers["csv_few"] = counted(rows, THREE, MAIN, K, OFTEN)[0]
     numbers["few_never"], numbers["n_file_never"] = counted(

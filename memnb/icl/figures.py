@@ -648,10 +648,8 @@ def fig_x_world(measured: pd.DataFrame, reported: pd.DataFrame = None):
     d = overall(measured[measured.model == "gpt"])
     if not len(d):
         return plots.placeholder("the world where it must hold: not measured")
-    ks, looks = (
-        sorted({*map(int, d.k)}),
-        dict(pairs="#08306B", twins="#CC79A7", foreign="#009E73"),
-    )
+    ks = sorted({*map(int, d.k)})
+    looks = dict(pairs="#08306B", twins="#CC79A7", foreign="#009E73")
     zero = d[(d.setting == "pairs") & (d.k == 0)]
     with plots.style():
         fig, ax = plt.subplots(figsize=(6, 2.9))

@@ -353,7 +353,8 @@ def pooled(
         other: answers of the other
         hits: what `perform` gives, of both halves
     """
-    one, other = often_alike(one), often_alike(other)
+    one = often_alike(one)
+    other = often_alike(other)
     every = both_halves(one, other)
     first = every[every.draw == 0]
     rows = results.Rows()

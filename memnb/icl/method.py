@@ -107,10 +107,12 @@ def match(truth: str, said: str) -> str:
     "The judge in its simplest form: 'exact', 'near' or 'inexact'; `judges.rule` knows negations and numbers, too"
     if truth.split() == said.split():
         return "exact"
-    a, b = content_words(truth), content_words(said)
+    a = content_words(truth)
+    b = content_words(said)
     if not a or not b:
         return "inexact"
-    wanted, given = f" {' '.join(a)} ", f" {' '.join(b)} "
+    wanted = f" {' '.join(a)} "
+    given = f" {' '.join(b)} "
     contained = wanted in given and len(a) > 1
     half_of_it = given in wanted and 2 * len(b) >= len(a)
     shared = sum((Counter(a) & Counter(b)).values())

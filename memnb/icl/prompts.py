@@ -130,9 +130,13 @@ class Task:
 
 
 TITLES = dict(
-    wnli="WNLI", rte="RTE", trec="TREC", dbpedia="DBpedia", ag_news="AG News"
+    wnli="WNLI",
+    rte="RTE",
+    trec="TREC",
+    dbpedia="DBpedia",
+    ag_news="AG News",
+    reuters_r8="Reuters",
 )
-TITLES |= dict(reuters_r8="Reuters")
 
 # %% ../../nbs/icl/prompts.ipynb #1a3b13b3
 def _source(dataset, split):
@@ -250,7 +254,8 @@ def task(
         k and every > n_own
     ):  # behind the members, further texts that are in nobody's memory
         added = drawn(further, every - n_own)
-        demos, twins = pd.concat([demos, added]), pd.concat([twins, added])
+        demos = pd.concat([demos, added])
+        twins = pd.concat([twins, added])
     names = sorted(d.label_name.unique(), key=str)
     shown = demos.label_name.value_counts().reindex(names, fill_value=0)
     short = [str(l) for l, c in shown.items() if c < k // len(shown)]
@@ -258,7 +263,8 @@ def task(
         say(
             f"{name}: too few demonstrations of {', '.join(short)}; others take their place"
         )
-    q, demos = q.reset_index(drop=True), demos.reset_index(drop=True)
+    q = q.reset_index(drop=True)
+    demos = demos.reset_index(drop=True)
     rivals = pd.concat([d, q]).groupby("first").second.agg(set).to_dict()
     every = pd.concat([d, further])
     common = frequent_words((every["first"] + " " + every.second).tolist())

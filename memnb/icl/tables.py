@@ -22,9 +22,9 @@ _SHARE = dict(replication="rate", generation="accuracy", calibrated="accuracy")
 _COUNTS = dict.fromkeys(_SHARE, ["hits", "constant", "distinct", "commonest"])
 _COUNTS["replication"] = ["exact", "near_exact"]
 SPELLED = dict(
-    full="full information", pairs_labels="pairs and labels", pairs="only pairs"
-)
-SPELLED |= dict(
+    full="full information",
+    pairs_labels="pairs and labels",
+    pairs="only pairs",
     shuffled="shuffled labels",
     twins="pairs never shown",
     foreign="foreign pairs",
@@ -113,7 +113,8 @@ def memorization_cells(rows: pd.DataFrame, **where) -> pd.DataFrame:
         ~is_known & ~rows.model.str.startswith("copy:") & (rows.model != "gpt")
     )
     e = overall(rows[rest], **where)
-    d["who"], e["who"] = d.times.map({OFTEN: "shown", 0: "never"}), "unknown"
+    d["who"] = d.times.map({OFTEN: "shown", 0: "never"})
+    e["who"] = "unknown"
     parts = [x for x in (d, e) if len(x)] or [d]
     return pd.concat(parts, ignore_index=True).query("n > 0")
 

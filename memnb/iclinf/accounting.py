@@ -84,23 +84,20 @@ def solved(reported: pd.DataFrame) -> pd.DataFrame:
             value, g = solve(target, what, **fixed)
             printed = fixed | {what: r[what]}
             floor = 2 * float(conversion(r.alpha))
+            bound = STEPS * token_rdp(r.alpha, **printed)
             row = dict(
                 where=where,
                 target=target,
                 what=what,
                 value=value,
                 alpha=g.alpha,
-            )
-            row |= dict(
-                printed=r[what], printed_alpha=r.alpha, empirical=r.empirical
-            )
-            row |= dict(ratio=r.ratio, floor=floor, share=floor / r.empirical)
-            row["use"] = (
-                (r.empirical - floor)
-                / 2
-                / (STEPS * token_rdp(r.alpha, **printed))
-            )
-            row |= dict(
+                printed=r[what],
+                printed_alpha=r.alpha,
+                empirical=r.empirical,
+                ratio=r.ratio,
+                floor=floor,
+                share=floor / r.empirical,
+                use=(r.empirical - floor) / 2 / bound,
                 free_eps=theory(**printed, orders=FINE).eps,
                 edge=theory(**printed).edge,
             )
@@ -135,9 +132,9 @@ def corrected(reported: pd.DataFrame, where: str = "Table 4") -> pd.DataFrame:
             chosen_share=read[best] / line.target,
         )
         row = dict(
-            target=line.target, alpha=line.printed_alpha, held=line.empirical
-        )
-        row |= dict(
+            target=line.target,
+            alpha=line.printed_alpha,
+            held=line.empirical,
             chosen_alpha=int(ORDERS[best]),
             chosen=float(read[best]),
             slope=slope,

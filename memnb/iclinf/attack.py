@@ -251,7 +251,8 @@ def exact_epsilon(
         logq: of the other distribution
         delta: probability that the promise may fail
     """
-    logp, logq = np.asarray(logp, float), np.asarray(logq, float)
+    logp = np.asarray(logp, float)
+    logq = np.asarray(logq, float)
     ratio = logp - logq
 
     def missing(eps: float) -> float:

@@ -92,7 +92,8 @@ def neighbour_rdp(
     z: Any, tau: float, alphas: ArrayLike, norm: str = "s-1"
 ) -> np.ndarray:
     "Largest divergence (nats) of each order over the left out prompt and both directions, of scores from `clipped`"
-    alphas, mean = np.atleast_1d(alphas).astype(float).tolist(), _mean(z)
+    alphas = np.atleast_1d(alphas).astype(float).tolist()
+    mean = _mean(z)
     parts = _parts(mean, len(z), tau, norm)
     return every_rdp(z, (mean / tau).log_softmax(0), alphas, *parts)[0].max(
         (0, 2)
@@ -161,11 +162,9 @@ class Ensemble:
         room: int,  # most tokens of a continuation
         copies: int = 1,  # times that each prompt counts: s is `copies` times their number
     ):
-        self.model, self.copies, self.size = (
-            model,
-            copies,
-            copies * len(prompts),
-        )
+        self.model = model
+        self.copies = copies
+        self.size = copies * len(prompts)
         ids = [model.encode(p) for p in prompts]
         self.batches = list(model.begin(ids, [room] * len(ids)))
         self.start = [tails.ends for *_, tails in self.batches]
@@ -301,7 +300,9 @@ class Games:
         repeats: int,  # answers at each place
         seed=0,  # of the draws
     ):
-        self.prompt, self.n, self.repeats = prompt, n, max(1, repeats)
+        self.prompt = prompt
+        self.n = n
+        self.repeats = max(1, repeats)
         self.rng = np.random.default_rng(seed)
         self.loss = {
             k: np.zeros((2, n)) for k in prompt

@@ -34,7 +34,8 @@ from ..results import Rows
 # %% ../../nbs/iclinf/ladder.ipynb #2e73c274
 def spare(dataset: str):
     "Training texts of 'news', 'topics' or 'goods' that are neither exemplars nor queries: text, label"
-    p, (train, test) = pool(dataset, 1), every_text(dataset)
+    p = pool(dataset, 1)
+    train, test = every_text(dataset)
     d = train[
         ~train.text.isin({*p.exemplars.text, *p.queries.text, *test.text})
     ]

@@ -46,7 +46,8 @@ def privacy_loss(
     signed: bool = False,  # as Eq. 3 is printed, without the absolute value
 ) -> np.ndarray:  # loss of each exemplar, in nats
     "Largest change of a log-probability over the answers"
-    p, q = np.asarray(p, float), np.atleast_2d(np.asarray(q, float))
+    p = np.asarray(p, float)
+    q = np.atleast_2d(np.asarray(q, float))
     with np.errstate(invalid="ignore"):
         change = np.where(
             p == q, 0.0, p - q
@@ -73,10 +74,9 @@ def renyi(logp: ArrayLike, logq: ArrayLike, alpha: float) -> float | np.ndarray:
 # %% ../../nbs/12_iclinf.ipynb #6f23b13b
 def pure_rdp(alpha: ArrayLike, eps: float) -> float | np.ndarray:
     "Largest Renyi divergence, in nats, of an eps-DP mechanism at an order above 1"
-    x, y = (
-        (np.asarray(alpha, float) - 0.5) * eps,
-        eps / 2,
-    )  # log cosh x: logaddexp, less log 2
+    # log cosh x: logaddexp, less log 2
+    x = (np.asarray(alpha, float) - 0.5) * eps
+    y = eps / 2
     return (np.logaddexp(x, -x) - np.logaddexp(y, -y)) / (
         np.asarray(alpha, float) - 1
     )
@@ -96,7 +96,9 @@ def token_rdp(
 
 # %% ../../nbs/12_iclinf.ipynb #f7d4ce07
 ORDERS = np.arange(2, 101)
-STEPS, DELTA = 50 * 40, 1e-5  # tokens of the paper's experiment, and its delta
+# tokens of the paper's experiment, and its delta
+STEPS = 50 * 40
+DELTA = 1e-5
 
 
 class Guarantee(NamedTuple):

@@ -91,7 +91,8 @@ def pool(
                 f"{name}: {n} of its {len(test)} texts are asked for, the others are exemplars"
             )
     elif dataset == "news" or dataset in _PLAIN:  # evened out over the labels
-        name, (train, test) = dataset, every_text(dataset, tuple(splits))
+        name = dataset
+        train, test = every_text(dataset, tuple(splits))
         train = train[
             train.groupby("label_name").cumcount()
             < (30 if name == "news" else 60)
@@ -108,7 +109,8 @@ def pool(
             raise ValueError(
                 f"{dataset!r} is no labelled set of single texts: see data.known()"
             )
-        name, (train, test) = k.name, (data.load(k.name, s) for s in splits)
+        name = k.name
+        train, test = (data.load(k.name, s) for s in splits)
     if not 1 <= n <= len(test):
         raise ValueError(
             f"{name} has 1 to {len(test)} texts to ask for, not {n}"
@@ -128,7 +130,8 @@ def pool(
     train, test = every[: len(train)], every[len(train) :]
     q = test.sample(n, random_state=seed)
     rest = train[~train.text.isin(q.text)]
-    q, rest = q.reset_index(drop=True), rest.reset_index(drop=True)
+    q = q.reset_index(drop=True)
+    rest = rest.reset_index(drop=True)
     return Pool(name, q, rest, intro, ask, answer, names)
 
 # %% ../../nbs/iclinf/prompts.ipynb #4621275e
@@ -141,7 +144,8 @@ _PLAIN = dict(  # name: packaged data set, beginnings of its labels and names in
 @lru_cache(None)  # a run draws from them again and again
 def every_text(name: str, splits: tuple = ("train", "test")) -> list:
     "All texts of 'news', 'topics' or 'goods': a DataFrame with text and label_name of each split"
-    out, (source, names, words) = [], _PLAIN.get(name, ("reuters_r8", {}, 25))
+    out = []
+    source, names, words = _PLAIN.get(name, ("reuters_r8", {}, 25))
     for d in (data.load(source, split) for split in splits):
         if name == "news":
             d = d[

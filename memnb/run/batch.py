@@ -8,16 +8,27 @@ A *run* is one page with one set of parameters; a *profile* is a list of runs. F
     runs/laptop/.locks/tabular.lock       held by the batch that is at this run
     runs/laptop/.locks/batch-1a2b3c4d     there as long as a batch is at work: its runs stop when it is removed
 
+From the command line a batch is `memnb run laptop`; from Python
+
+    runs = batch("smoke", only=("capacity",))    # executes what is not finished
+    [(run.name, run.status) for run in runs]     # [('capacity', 'done')], or 'skipped', 'failed', 'stopped'
+    status("smoke")                              # how a batch is doing, from any process
+
+The order of this module: one run (`work`), where runs are executed (`_executor`), all runs of a batch (`_run_all`),
+which they are (`runs_dir`, `runs_of`), the batch (`batch`), and what is said of it (`status`, `batches`, `left_over`,
+`estimates`).
+
 Locks belong to processes: the system frees them however a process ends. So a lock that is held means a run in
 progress, and nothing has to be cleaned up after a crash.
 """
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     CancelledError,
+    Executor,
     ThreadPoolExecutor,
 )
 from concurrent.futures import wait as wait_for
@@ -49,7 +60,7 @@ from .profiles import Run, profile_file, select
 from .terminal import first_line, last_events, progress, relative_path, tell
 
 
-def _is_locked(file: Path):
+def _is_locked(file: Path) -> bool:
     "Whether somebody holds the lock in a file"
     if not file.exists():
         return False
@@ -107,7 +118,9 @@ def work(run: Run, alive: Path, force: bool = False) -> Run:
 
 
 @contextmanager
-def _executor(workers: int, dask: bool, scheduler: str | None):
+def _executor(
+    workers: int, dask: bool, scheduler: str | None
+) -> Iterator[Executor]:
     "Executor of runs: threads, each of which waits for a process, or a Dask cluster, given or of this machine"
     if not (dask or scheduler):
         with ThreadPoolExecutor(workers) as pool:
@@ -136,7 +149,7 @@ def _executor(workers: int, dask: bool, scheduler: str | None):
         yield client.get_executor(pure=False)
 
 
-def _run_of(future: Any, run: Run):
+def _run_of(future: Any, run: Run) -> Run | None:
     "The run that a future gives; None where it was stopped before it had begun"
     try:
         return future.result()  # of a cluster a copy
@@ -148,7 +161,7 @@ def _run_of(future: Any, run: Run):
         return run
 
 
-def _tell_end(run: Run, batch_name: str):
+def _tell_end(run: Run, batch_name: str) -> None:
     "Put into the log how a run has ended, and say where it failed"
     if run.status != "skipped":
         event = dict(run=run.name, batch=batch_name, what=run.status)
@@ -161,11 +174,20 @@ def _tell_end(run: Run, batch_name: str):
 
 
 def _run_all(
-    runs: list, submit: Callable, alive: Path, show_progress: Callable
-):
+    runs: list[Run],
+    submit: Callable[[Run], Any],
+    alive: Path,
+    show_progress: Callable[[], None],
+) -> list[Run]:
     """All runs that had begun, in their order
 
     Ctrl-C removes the file of the batch and goes on waiting: each run at work notices, keeps its cells, and ends.
+
+    Args:
+        runs: what to execute
+        submit: gives a run to the executor; its future comes back
+        alive: file of the batch, as of `_batch_file`
+        show_progress: draws how far the runs at work are
     """
     # the longest first, so that at the end no worker waits long for another
     waiting = {submit(run): run for run in longest_first(runs)}
@@ -189,7 +211,7 @@ def _run_all(
     return [ended[run.name] for run in runs if run.name in ended]
 
 
-def _profile_mark(file: Path, folder: Path):
+def _profile_mark(file: Path, folder: Path) -> str:
     """What the file `.profile` holds: 'memnb' for a profile that ships, else a checksum of the place of its file
 
     With it two profile files of one name are told apart, and no path stands in a folder that is passed on.
@@ -199,7 +221,7 @@ def _profile_mark(file: Path, folder: Path):
     return checksum(Path(os.path.relpath(file, folder)).as_posix())
 
 
-def runs_dir(name: str, out: Path = None) -> Path:
+def runs_dir(name: str, out: Path | None = None) -> Path:
     """Folder of the runs of a profile
 
     Args:
@@ -222,8 +244,11 @@ def runs_dir(name: str, out: Path = None) -> Path:
 
 
 def runs_of(
-    name: str, only: tuple = (), params: dict = None, out: Path = None
-) -> list:
+    name: str,
+    only: tuple[str, ...] = (),
+    params: dict | None = None,
+    out: Path | None = None,
+) -> list[Run]:
     """The runs of a profile that are wanted
 
     Args:
@@ -233,7 +258,7 @@ def runs_of(
         out: folder of all runs; default: `runs` in the working folder
 
     Returns:
-        of `Run`, in the order of the profile
+        in the order of the profile; where each is executed (`out`), and with which variables (`env`), is set
 
     Raises ValueError where the place of a run is taken by a folder, or by a notebook that no run has written.
     """
@@ -253,7 +278,7 @@ def runs_of(
     return runs
 
 
-def _need_write(runs: list):
+def _need_write(runs: list[Run]) -> None:
     "ValueError for a folder that cannot be written, before hours are spent on what goes into it"
     # a run of the profile `smoke` writes no rows and no figures
     for run in [run for run in runs if run.profile != "smoke"]:
@@ -272,25 +297,25 @@ def _need_write(runs: list):
 
 def batch(
     name: str,
-    only: tuple = (),
-    params: dict = None,
-    out: Path = None,
+    only: tuple[str, ...] = (),
+    params: dict | None = None,
+    out: Path | None = None,
     *,
     force: bool = False,
     fresh: bool = False,
-    timeout: int = None,
+    timeout: int | None = None,
     quiet: bool = False,
     workers: int = 1,
     dask: bool = False,
-    scheduler: str = None,
-) -> list:
+    scheduler: str | None = None,
+) -> list[Run]:
     """Run a profile; an error in one notebook does not stop the others
 
     Args:
-        name: of the profile, or its file
-        only: words of papers; default: all
-        params: parameters that replace those of the profile
-        out: folder of all runs; default: `runs` in the working folder
+        name: as of `runs_of`
+        only: as of `runs_of`
+        params: as of `runs_of`
+        out: as of `runs_of`
         force: run again what is finished
         fresh: ask and train again too what is kept; implies `force`
         timeout: seconds for each run
@@ -300,7 +325,11 @@ def batch(
         scheduler: address of a Dask scheduler that runs already
 
     Returns:
-        of `Run`, in the order of the profile; after Ctrl-C those that had begun
+        in the order of the profile, each with its `status` ('done', 'skipped' where it was finished before, 'failed'
+        or 'stopped') and the first line of its `error`; after Ctrl-C those that had begun
+
+    Raises ValueError for less than one second or worker, a folder that cannot be written, and a scheduler that does
+    not answer; what `runs_of` raises; ModuleNotFoundError where what a batch needs is not installed.
     """
     for option, number in dict(timeout=timeout, workers=workers).items():
         if number is not None and number < 1:
@@ -337,7 +366,7 @@ def batch(
 
 
 @contextmanager
-def _batch_file(folder: Path):
+def _batch_file(folder: Path) -> Iterator[Path]:
     """A file that is there as long as a batch is at work; its runs, here or on other machines, look for it
 
     A lock beside it is held by the process of the batch. A batch that was killed leaves its file, but not its lock:
@@ -370,7 +399,7 @@ class RunState(NamedTuple):
     remark: str
 
 
-def _state_of(run: Run, last: dict):
+def _state_of(run: Run, last: dict) -> tuple[str, str]:
     "(state, remark) of a run, from its files, its lock and the last event that its log has"
     event = last.get("what")
     if finished(run):
@@ -394,18 +423,21 @@ def _state_of(run: Run, last: dict):
 
 
 def status(
-    name: str, only: tuple = (), params: dict = None, out: Path = None
-) -> list:
-    """How a batch is doing
+    name: str,
+    only: tuple[str, ...] = (),
+    params: dict | None = None,
+    out: Path | None = None,
+) -> list[RunState]:
+    """How a batch is doing, by its files, locks and log; nothing is started
 
     Args:
-        name: of the profile, or its file
-        only: words of papers; default: all
-        params: parameters that replace those of the profile
-        out: folder of all runs; default: `runs` in the working folder
+        name: as of `runs_of`
+        only: as of `runs_of`
+        params: as of `runs_of`
+        out: as of `runs_of`
 
     Returns:
-        of `RunState`, one for each run
+        one for each run, in the order of the profile
     """
     last = last_events(runs_dir(name, out))
     runs = runs_of(name, only, params, out)
@@ -424,7 +456,7 @@ class BatchSummary(NamedTuple):
     heard: str  # when its log was last written to, UTC
 
 
-def _last_state(folder: Path, run: str, event: dict):
+def _last_state(folder: Path, run: str, event: dict) -> str:
     "How a run of a folder ended, as 'done', by its last event and its lock"
     if _is_locked(folder / ".locks" / f"{run}.lock"):
         return "running"
@@ -433,14 +465,14 @@ def _last_state(folder: Path, run: str, event: dict):
     return "broken off" if kind in ("started", "cell") else kind
 
 
-def batches(out: Path = None) -> list:
+def batches(out: Path | None = None) -> list[BatchSummary]:
     """All batches of a folder, by their logs
 
     Args:
         out: folder of all runs; default: `runs` in the working folder
 
     Returns:
-        of `BatchSummary`
+        one for each folder with a log, by name
     """
     summaries = []
     for log in sorted(Path(out or root() / "runs").glob("*/batch.jsonl")):
@@ -460,7 +492,8 @@ def batches(out: Path = None) -> list:
     return summaries
 
 
-# letters of the name of a table by which it is compared
+# Letters of the name of a table by which it is compared. `results` cuts a name of more
+# than 150 letters to 140, and a checksum follows: 120 are never cut.
 _COMPARED = 120
 
 
@@ -477,7 +510,6 @@ def left_over(name: str) -> str:
     word = profile_file(name).stem
     left = []
     for paper in dict.fromkeys(run.notebook for run in runs):
-        # `results.record` cuts a long name behind more letters than these
         names = tuple(
             f"{run.results_name}."[:_COMPARED]
             for run in runs
@@ -494,7 +526,7 @@ def left_over(name: str) -> str:
     return ", ".join(left)
 
 
-def _cost_of(run: Run):
+def _cost_of(run: Run) -> tuple[dict, str]:
     "(what a run would cost, as of `costs`; why that is not known, '' where it is)"
     defaults = {
         name: parameter.default
@@ -515,15 +547,18 @@ def _cost_of(run: Run):
 
 
 def estimates(
-    name: str, only: tuple = (), params: dict = None, out: Path = None
-) -> list:
+    name: str,
+    only: tuple[str, ...] = (),
+    params: dict | None = None,
+    out: Path | None = None,
+) -> list[dict]:
     """What a batch would do and cost; a finished run costs nothing, and is not looked at, which may take long
 
     Args:
-        name: of the profile, or its file
-        only: words of papers; default: all
-        params: parameters that replace those of the profile
-        out: folder of all runs; default: `runs` in the working folder
+        name: as of `runs_of`
+        only: as of `runs_of`
+        params: as of `runs_of`
+        out: as of `runs_of`
 
     Returns:
         a dict of each run: notebook, parameters, done, and the keys of `costs`, None where they are not known

@@ -73,7 +73,8 @@ def feature_names(
         sets: other data sets shown as solved examples
         mode: 'chat' or 'completion'; default: the model's
     """
-    t, mode = load_table(dataset), mode or model.mode
+    t = load_table(dataset)
+    mode = mode or model.mode
     others = other_sets(t, sets)
     missing = _ask_names(t)[1]
     # what stands in an example can be copied
@@ -348,7 +349,8 @@ def matrices(dataset: Dataset, drawn: pd.DataFrame) -> tuple:
 
 def _alike(a, b):
     pairs = np.triu_indices(len(a), 1)
-    a, b = a[pairs], b[pairs]
+    a = a[pairs]
+    b = b[pairs]
     return float(np.corrcoef(a, b)[0, 1]) if b.std() > 0 else 0.0
 
 # %% ../../nbs/tabular/knowledge.ipynb #47bbe126
@@ -466,7 +468,9 @@ def conditional_completion(
         rows: numbers of the rows that are asked for; default: drawn by chance
     """
     prompting.check_count(n)
-    t, parts, mode = load_table(dataset), [], mode or model.mode
+    t = load_table(dataset)
+    parts = []
+    mode = mode or model.mode
     others = other_sets(t, sets)
     cells = t.df.apply(one_spelling)
     rows = (

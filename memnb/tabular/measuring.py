@@ -357,7 +357,8 @@ def measure(
         more: other numbers: of samples by their temperature, of 'labels'
     """
     sizes = prompt_sizes(preset, n=n, samples=samples)
-    sizes |= dict(values_n=values_n, more=more or {})
+    sizes["values_n"] = values_n
+    sizes["more"] = more or {}
     tests = [tests] if isinstance(tests, str) else tests or PARTS
     if unknown := {*tests} - {*PARTS}:
         raise ValueError(
@@ -562,7 +563,7 @@ def _write_own_contexts(rows: Rows, name: str, few: bool, seed: int) -> None:
         items += [*known["item"][known.times == least]]
     sizes = dict(contexts=1, by_row=True, items=items, seed=seed)
     if few:
-        sizes |= dict(n=2)
+        sizes["n"] = 2
     labels = []
     for half in halves:
         model = lm.load(f"planted:{half}", mode="completion")

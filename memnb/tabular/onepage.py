@@ -49,9 +49,8 @@ def _answers(rows):
         guess="guess {:.0%}",
         baseline="guess {:.0%}",
         line_guess="guess {:.0f} lines",
-    )
-    words |= dict(
-        twin="control table {:.0%}", twin_lines="control table {:.0f} lines"
+        twin="control table {:.0%}",
+        twin_lines="control table {:.0f} lines",
     )
 
     def guess(test: str) -> str:
@@ -142,7 +141,8 @@ def one_page(
             f"20 rows of {t.name} have {long:,} characters, which no model reads at once: leave columns out"
         )
     m = lm.load(model, mode=mode) if isinstance(model, str) else model
-    mode, z = mode or m.mode, prompt_sizes(preset, n=n, samples=samples)
+    mode = mode or m.mode
+    z = prompt_sizes(preset, n=n, samples=samples)
     parts = [p for p in PARTS if p != "conditional_completion"]
     ask = dict(
         n=n,

@@ -92,7 +92,8 @@ def predict(
     solved = [(ask(r), label[i]) for i, r in rows[:shots].iterrows()]
     test = rows[shots : shots + n]
     true = label[test.index]
-    mode, labels = mode or model.mode, sorted(label.unique())
+    mode = mode or model.mode
+    labels = sorted(label.unique())
     ps = prompting.prompts(
         mode, task_prompt(t), solved, [ask(r) for _, r in test.iterrows()], " "
     )

@@ -23,10 +23,9 @@ OF_MEMORY = TESTS[4:]
 MEMORY_TESTS = dict(
     zip(OF_MEMORY, ("header", "next row", "unique cell", "first token"))
 )
-POWER, UNREAD = (
-    0.8,
-    0.2,
-)  # least recall of known rows, largest share of unreadable answers
+# least recall of known rows, largest share of unreadable answers
+POWER = 0.8
+UNREAD = 0.2
 
 
 _MORE = 0.15  # share of right first tokens beyond a guess that an ✗ excludes
@@ -178,10 +177,13 @@ def _evidence(r) -> str:
     if r["part"] == "header":
         text = f"{r.lines:.0f} lines in the best split"
     words = dict(
-        baseline="guess {:.2f}", guess="guess {:.2f}", line_guess="guess {:.0f}"
+        baseline="guess {:.2f}",
+        guess="guess {:.2f}",
+        line_guess="guess {:.0f}",
+        twin="control {:.2f}",
+        twin_lines="control {:.0f}",
+        unreadable="{:.0f} unreadable",
     )
-    words |= dict(twin="control {:.2f}", twin_lines="control {:.0f}")
-    words |= dict(unreadable="{:.0f} unreadable")
     return ", ".join(
         [text, *(w.format(r[key]) for key, w in words.items() if r.get(key))]
     )
