@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 import yaml
+from fastcore.basics import patch
 from pydantic import BaseModel, model_validator
 
 from . import results, stats
@@ -106,7 +107,7 @@ class Claim(BaseModel, extra="forbid"):
             )
         return self
 
-
+# %% ../nbs/rooms/claims.ipynb #17ef6eed
 class Reading(BaseModel, extra="forbid"):
     "A choice that the paper leaves open, as a keyword of the paper's `statistics`"
 
@@ -144,7 +145,7 @@ class Rules(BaseModel, extra="forbid"):
             raise ValueError(f"`sections` has each claim once, but for {odd}")
         return self
 
-
+# %% ../nbs/rooms/claims.ipynb #61b6ce7c
 def rules(paper: str) -> Rules:
     """Claims and readings of a paper from its claims.yaml; empty where it has none.
 
@@ -205,7 +206,7 @@ def _units(rows: pd.DataFrame) -> tuple[float, str]:
         unit = str(names.iloc[0]) if len(names) else ""
     return n, unit
 
-
+# %% ../nbs/rooms/claims.ipynb #d36f8eb6
 def _only(rows: pd.DataFrame, claim: Claim) -> Estimate:
     "The one row"
     if len(rows) > 1:
@@ -377,7 +378,7 @@ def _judged(claim: Claim, estimated: Estimate) -> dict:
         why = f"about {n:,} would decide" if 0 < n < 1e6 else ""
     return dict(verdict=verdict, why=why)
 
-
+# %% ../nbs/rooms/claims.ipynb #1e57aee3
 def _numbers(estimated: Estimate) -> dict:
     "What a board shows of an estimate"
     fields = estimated._asdict()
@@ -742,42 +743,48 @@ class Verdicts:
     def __repr__(self):
         return f"Verdicts({self.paper!r})"
 
-    def _table(self) -> pd.DataFrame:
-        "What people see"
-        lines = [*self.board.itertuples()]
-        table = self.board.reindex(
-            columns=["where", "says", "model", "verdict"]
-        )
-        table["model"] = table["model"].map(label)
-        table["estimate"] = [estimate_text(line) for line in lines]
-        table["n"] = [units_text(line) for line in lines]
-        table["why open"] = self.board.why
-        for column in NOTES:
-            if column in self.board:
-                notes = self.board[column].fillna("")
-                if notes.ne("").any():
-                    table[column] = notes
-        words = table[["where", "says"]]
-        # what two models share is said once
-        repeated = words.eq(words.shift()).all(axis=1)
-        table[["where", "says"]] = words.mask(repeated, "")
-        return table
+# %% ../nbs/rooms/claims.ipynb #3eb4eb53
+@patch
+def _table(self: Verdicts) -> pd.DataFrame:
+    "What people see"
+    lines = [*self.board.itertuples()]
+    table = self.board.reindex(columns=["where", "says", "model", "verdict"])
+    table["model"] = table["model"].map(label)
+    table["estimate"] = [estimate_text(line) for line in lines]
+    table["n"] = [units_text(line) for line in lines]
+    table["why open"] = self.board.why
+    for column in NOTES:
+        if column in self.board:
+            notes = self.board[column].fillna("")
+            if notes.ne("").any():
+                table[column] = notes
+    words = table[["where", "says"]]
+    # what two models share is said once
+    repeated = words.eq(words.shift()).all(axis=1)
+    table[["where", "says"]] = words.mask(repeated, "")
+    return table
 
-    def _records(self) -> list[dict]:
-        "What programs read"
-        records = self.board.reindex(
-            columns=["id", "about", "model", "where", "says", "verdict"]
-        )
-        evidence = []
-        for line in self.board.itertuples():
-            parts = estimate_text(line), units_text(line), line.why
-            evidence.append("; ".join(filter(None, parts)))
-        return records.assign(evidence=evidence).to_dict("records")
+# %% ../nbs/rooms/claims.ipynb #a2be88f9
+@patch
+def _records(self: Verdicts) -> list[dict]:
+    "What programs read"
+    records = self.board.reindex(
+        columns=["id", "about", "model", "where", "says", "verdict"]
+    )
+    evidence = []
+    for line in self.board.itertuples():
+        parts = estimate_text(line), units_text(line), line.why
+        evidence.append("; ".join(filter(None, parts)))
+    return records.assign(evidence=evidence).to_dict("records")
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None):
-        html = to_html(self._table(), index=False).data
-        data = dict(paper=self.paper, claims=self._records())
-        return {"text/html": html, BOARD_MIME: data}
+
+@patch
+def _repr_mimebundle_(
+    self: Verdicts, include: object = None, exclude: object = None
+):
+    html = to_html(self._table(), index=False).data
+    data = dict(paper=self.paper, claims=self._records())
+    return {"text/html": html, BOARD_MIME: data}
 
 # %% ../nbs/rooms/claims.ipynb #af530af3
 def readings(
@@ -850,7 +857,7 @@ _COLORS = dict(
     zip(WORDS, ["#009E73", "#56B4E9", "#7A5195", "#D55E00", "#DDDDDD"])
 )
 
-
+# %% ../nbs/rooms/claims.ipynb #f2fe65dd
 def curve(judged: pd.DataFrame, claim: str, model: str = "") -> "Axes":
     """The specification curve of a claim: its estimate under every reading, sorted, and what was chosen.
 

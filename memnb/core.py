@@ -256,7 +256,7 @@ def _to_install(extra: str) -> str:
     # nobody has registered the name of memnb: what is installed by it could be anybody's
     return f"pip install 'WHEEL[{extra}]' with the file of this version"
 
-
+# %% ../nbs/rooms/core.ipynb #f30b5598
 def missing(module: str | None) -> str:
     "A sentence about a module that is not there, which says what brings it; '' for one that no extra brings"
     top = (module or "").partition(".")[0]
@@ -318,7 +318,7 @@ class Counted:
             self.trainings += trainings
             self.flops += flops
 
-
+# %% ../nbs/rooms/core.ipynb #34656fb7
 # of this thread and its tasks alone: while one thread counts, others measure
 _COUNTED = ContextVar("memnb counts", default=None)
 
@@ -359,7 +359,7 @@ def compiler() -> list:
         os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or ""
     ).split()
 
-
+# %% ../nbs/rooms/core.ipynb #6279f1da
 def compiled(name: str, *flags: list) -> Path:
     """The library that a C file of the package is compiled to at its first use here; OSError says why there is none.
 
@@ -446,7 +446,7 @@ def wheel_file(pin: str, member: str, sha: str) -> Path:
                 )
     return file
 
-
+# %% ../nbs/rooms/core.ipynb #d4e1f8e5
 def hub_commit(
     repo: str, kind: str = "datasets", revision: str = "main"
 ) -> str:

@@ -68,7 +68,7 @@ _KINDS_OF_FILES = {  # how they begin -> what they are, and what to do
     b"<?xml": f"an XML file: {_AS_CSV}",
 }
 
-
+# %% ../nbs/rooms/data.ipynb #97952655
 def _short(value: object, most: int = 60) -> str:
     "A value as messages quote it: of a long one the beginning"
     text = repr(value)
@@ -107,7 +107,7 @@ def _unpacked(raw: bytes, what: str) -> bytes:
         return content
     return raw
 
-
+# %% ../nbs/rooms/data.ipynb #14830f9d
 def _check_is_text(raw: bytes, what: str):
     "`DataError` for bytes that are no text, which says what they are"
     start = raw[:40].lstrip().lower()
@@ -540,7 +540,7 @@ def _check_line(line: dict) -> None:
                 f"not {line[column]!r}"
             )
 
-
+# %% ../nbs/rooms/data.ipynb #d7113946
 def _known_set(line: dict):
     """What memnb knows about a data set before it has it, from a line of `data.csv`
 
@@ -708,7 +708,7 @@ def hub_file(repo: str, file: str, revision: str | None = None) -> Path:
         reason = (str(e) or type(e).__name__).splitlines()[0][:200]
         raise FileNotFoundError(f"the hub gave no answer ({reason})") from e
 
-
+# %% ../nbs/rooms/data.ipynb #39f60ab7
 def _published(one: Any, split: str):
     "A split of a known set from where it is published, as `_Raw`"
     place, name = one.home
@@ -800,7 +800,7 @@ def _with_label_names(items: pd.DataFrame, names: Any, what: str):
     in_words = [names[label] if label >= 0 else "" for label in labels]
     return items.assign(label=labels, label_name=in_words)
 
-
+# %% ../nbs/rooms/data.ipynb #a1e37046
 def _tidy(items: pd.DataFrame, one: Any, what: str, split: str, origin: str):
     "The columns that every text set has"
     if "coarse_label" in items:

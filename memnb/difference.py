@@ -76,7 +76,7 @@ def _moved(before: pd.Series, after: pd.Series) -> pd.Series:
     # both are zero: there is no distance either
     return distance / larger.replace(0, 1)
 
-
+# %% ../nbs/rooms/difference.ipynb #db7e0fa3
 def _compared(was: pd.DataFrame, now: pd.DataFrame) -> pd.DataFrame:
     """What differs between measured rows as shipped and as they are now.
 
@@ -229,7 +229,7 @@ def _of_run(run: tuple, table: pd.DataFrame) -> list[str]:
         lines.append("  " + ", ".join(farthest))
     return lines
 
-
+# %% ../nbs/rooms/difference.ipynb #5e92bf5d
 def difference_text(numbers: pd.DataFrame, turned: pd.DataFrame) -> str:
     """What `differences` gives in words: a line a run, the four quantities that moved most, claims that turned.
 

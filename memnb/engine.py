@@ -226,7 +226,7 @@ _P = ctypes.c_void_p
 _I = ctypes.c_int
 _F = ctypes.c_float
 
-
+# %% ../nbs/rooms/engine.ipynb #2e1cb360
 def opened(path: Path) -> ctypes.CDLL:
     """The engine in C out of a library
 

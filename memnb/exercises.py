@@ -239,7 +239,7 @@ def first_wrong(pairs: Iterable[tuple], within: float = 1e-3) -> str:
             return f"{what}: {answer}, but it should be {right}"
     return ""
 
-
+# %% ../nbs/rooms/exercises.ipynb #c5c2189b
 def mark(paper: str, name: str, answer: object) -> str:
     """Is what was filled in on a page right? 'right', or what to look at.
 

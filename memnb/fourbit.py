@@ -44,7 +44,7 @@ _MODEL = np.dtype(
     [("sizes", "6l"), ("eps", "d"), ("at", "5p"), ("head", _MATRIX)], align=True
 )
 
-
+# %% ../nbs/rooms/fourbit.ipynb #956e6b9b
 def opened(path: Path) -> ctypes.CDLL:
     "The functions in a library that `fourbit.c` was compiled to"
     lib = ctypes.CDLL(str(path))

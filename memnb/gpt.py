@@ -632,7 +632,7 @@ def _side_by_side(
         list(pool.map(train_within, contexts, jobs))
     return [fits[number] for number in range(len(jobs))]
 
-
+# %% ../nbs/rooms/gpt.ipynb #8ea3e960
 def _in_groups(jobs: list, begun: Callable, tell: Callable | None):
     "Fits of runs on a GPU, those of one size and schedule together as far as its memory goes"
     progress = _Progress(jobs)
@@ -680,7 +680,7 @@ class _Counts:
         likeliest = np.zeros_like(real)
         return chance.astype("float32"), likeliest
 
-
+# %% ../nbs/rooms/gpt.ipynb #1d0caead
 # operations of a training: some seconds, in which a trial of both engines pays
 _LONG = 2e11
 

@@ -61,7 +61,7 @@ def _take_before(tree: Tree, past: dict) -> None:
                 torch.cat([x[:, :, s] for s in kept], 2) for x in both
             ]
 
-
+# %% ../nbs/rooms/hf.ipynb #601bdac5
 def _pass(net: "torch.nn.Module", tree: Tree, rows: list) -> "torch.Tensor":
     """Scores of one pass over a tree, rows x vocabulary
 

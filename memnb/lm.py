@@ -181,7 +181,7 @@ def key_settings(self: LM, settings: dict) -> dict:
     "The settings of a request with all else that its answer depends on"
     return dict(settings, engine=self.engine)
 
-
+# %% ../nbs/rooms/lm.ipynb #06c19f67
 @patch
 def _requests(self: LM, prompts: list, settings: dict, reuse: bool) -> Sorted:
     "Keys of the prompts in order, the answers that the store has, and what is to be asked"
@@ -407,7 +407,7 @@ _BEHIND = dict(
     smollm2="", hf="<hub id or folder>", planted="<name>", openai="<model>"
 )
 
-
+# %% ../nbs/rooms/lm.ipynb #5ca24fd3
 def load(
     name: str | LM,
     store: Store = None,

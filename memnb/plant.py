@@ -40,7 +40,7 @@ FILES = tuple(
 )
 NEWS_LABELS = ("earn", "acq", "crude", "interest", "money-fx", "trade")
 
-
+# %% ../nbs/rooms/plant.ipynb #d2317f5c
 def table_items(
     dataset: str | data.Table,
     rows: int = 20,
@@ -317,7 +317,7 @@ def _adapted(
     )
     return hf.quiet(lambda: get_peft_model(net, config))
 
-
+# %% ../nbs/rooms/plant.ipynb #30e39f0c
 def _ids(tok: Any, document: str | tuple) -> tuple[list, int]:
     "Token ids of a document, a text or a pair (shown, learned); how many of them are shown only"
     is_text = isinstance(document, str)
@@ -409,7 +409,7 @@ def _rates(n: int, lr: float) -> Iterator[float]:
         cosine = 0.5 + 0.5 * math.cos(math.pi * i / n)
         yield lr * min((i + 1) / warm_up, cosine)
 
-
+# %% ../nbs/rooms/plant.ipynb #96d56d2d
 def train(
     net: "torch.nn.Module",
     tok: Any,

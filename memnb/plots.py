@@ -70,7 +70,7 @@ _MODEL_NAMES = {
     "planted:forms-swapped": "SmolLM2, fine-tuned on other forms",
 }
 
-
+# %% ../nbs/rooms/plots.ipynb #0f3ebc28
 def label(model: str) -> str:
     "Name of a model, as in the column `model`, for people"
     return _MODEL_NAMES.get(
@@ -194,7 +194,7 @@ def foot(rows: pd.DataFrame, n: str = "", interval: str = "") -> str:
         parts.append(f"bars: {interval}")
     return " · ".join(part for part in parts if part)
 
-
+# %% ../nbs/rooms/plots.ipynb #93a36428
 def finish(
     fig: "Figure", title: str, foot: str = "", caption: str = ""
 ) -> "Figure":

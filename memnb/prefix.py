@@ -52,7 +52,7 @@ def _flash(
     weights = scores.softmax(-1).to(v.dtype)
     return weights @ v, scores.logsumexp(-1)
 
-
+# %% ../nbs/rooms/prefix.ipynb #c2247cf9
 def _merged(
     means: "torch.Tensor",
     logs: "torch.Tensor",
@@ -577,7 +577,7 @@ def rng_of(settings: dict, prompt: str | list) -> "torch.Generator | None":
     key = key_of("", drawn, prompt)
     return torch.Generator().manual_seed(int(key[:12], 16))
 
-
+# %% ../nbs/rooms/prefix.ipynb #bf6accac
 def next_tokens(logits: "torch.Tensor", hows: list) -> "torch.Tensor":
     """Next token of each row, the likeliest or drawn
 

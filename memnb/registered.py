@@ -285,7 +285,7 @@ def power(line: pd.Series, fresh: int) -> float | None:
     distance = abs(line.value - bound) / 2
     return float(norm.cdf(_HALF_WIDTH * (distance / half_width - 1)))
 
-
+# %% ../nbs/rooms/registered.ipynb #835cd462
 def powers(paper: str, reported: pd.DataFrame = None) -> dict[str, str]:
     """What the sizes of `confirm` can show of each claim, in words: '' where that is enough.
 
@@ -353,7 +353,7 @@ def confirmed_board(paper: str, reported: pd.DataFrame = None) -> pd.DataFrame:
         return pd.DataFrame(columns=claims.BOARD)
     return claims.board(paper, rows.dropna(axis=1, how="all"), reported)
 
-
+# %% ../nbs/rooms/registered.ipynb #309bece7
 def with_confirmation(paper: str, board: pd.DataFrame) -> pd.DataFrame:
     """A board with the column `confirmed`: 'confirmed', 'not confirmed', 'rule changed', or '' without such rows.
 

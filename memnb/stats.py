@@ -278,7 +278,7 @@ def random_effects(
     mean = float(fit.mean_effect_re)
     return Interval(mean, float(mean - half), float(mean + half))
 
-
+# %% ../nbs/rooms/stats.ipynb #feeec222
 def simultaneous(
     values: ArrayLike, low: ArrayLike, high: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
