@@ -69,7 +69,7 @@ def word(
 ABOUT = "the paper's numbers", "a model", "models", "known truth"
 PRINTED, MODEL, MODELS, TRUTH = ABOUT
 
-
+# %% ../nbs/rooms/claims.ipynb #06a79b92
 class Claim(BaseModel, extra="forbid"):
     "A statement of a paper, the rows that it is about, how they make one estimate, and the bounds that decide"
 
@@ -929,6 +929,23 @@ def _draw_line(axes: "Axes", place: int, line: NamedTuple) -> None:
     words = f"{number}\n{edges}; n = {units}"
     axes.text(1.15, place, words, va="center", fontsize=6.5)
 
+# %% ../nbs/rooms/claims.ipynb #46925870
+def _dress(axes: "Axes", names: list[str]) -> None:
+    "Names of the lines, the scale, and a legend below"
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xticks([-1, 1], ["against", "for"])
+    axes.set_xlabel("small strokes: the bounds, no and yes", fontsize=7)
+    axes.set_xlim(-1.1, 1.1)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(-0.6, -0.4 / max(1, len(names)) - 0.05),
+        ncols=4,
+        fontsize=7,
+        frameon=False,
+    )
+    axes.tick_params(labelsize=7)
+
 # %% ../nbs/rooms/claims.ipynb #80d50e0e
 def forest(board: pd.DataFrame) -> "Axes":
     """A line a claim of a board: estimate, interval, bounds and cases.
@@ -958,18 +975,6 @@ def forest(board: pd.DataFrame) -> "Axes":
     for verdict in WORDS:
         if verdict in {*lines.verdict}:
             axes.plot([], [], "o-", color=_COLORS[verdict], label=verdict, ms=5)
-    axes.set_yticks(range(len(lines)), names)
-    axes.set_xticks([-1, 1], ["against", "for"])
-    axes.set_xlabel("small strokes: the bounds, no and yes", fontsize=7)
-    axes.set_xlim(-1.1, 1.1)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(-0.6, -0.4 / max(1, len(lines)) - 0.05),
-        ncols=4,
-        fontsize=7,
-        frameon=False,
-    )
-    axes.tick_params(labelsize=7)
+    _dress(axes, names)
     axes.invert_yaxis()
     return axes

@@ -360,6 +360,19 @@ def compiler() -> list:
     ).split()
 
 # %% ../nbs/rooms/core.ipynb #6279f1da
+def _processor() -> str:
+    "What the processor can do, as far as the system says"
+    info = Path("/proc/cpuinfo")
+    lines = (
+        info.read_text().splitlines()
+        if info.exists()
+        else [platform.processor()]
+    )
+    return next(
+        (l for l in lines if l.startswith(("flags", "Features"))), lines[0]
+    )
+
+# %% ../nbs/rooms/core.ipynb #8d0468c1
 def compiled(name: str, *flags: list) -> Path:
     """The library that a C file of the package is compiled to at its first use here; OSError says why there is none.
 
@@ -367,17 +380,14 @@ def compiled(name: str, *flags: list) -> Path:
     """
     source = package_dir() / f"{name}.c"
     cc = compiler()
-    info = Path("/proc/cpuinfo")
-    lines = (
-        info.read_text().splitlines()
-        if info.exists()
-        else [platform.processor()]
-    )
-    cpu = next(
-        (l for l in lines if l.startswith(("flags", "Features"))), lines[0]
-    )
     recipe = repr(
-        (source.read_bytes(), flags, platform.machine(), platform.system(), cpu)
+        (
+            source.read_bytes(),
+            flags,
+            platform.machine(),
+            platform.system(),
+            _processor(),
+        )
     )
     mark = hashlib.sha256(recipe.encode()).hexdigest()[:12]
     library = own_dir("engine") / f"{name}-{mark}.so"

@@ -341,6 +341,19 @@ def _looks_like_row(df: pd.DataFrame):
     return 2 * sum(alike) >= len(alike)
 
 # %% ../nbs/rooms/data.ipynb #a01f6553
+def _below(text: str, skip: int) -> str:
+    "A text without its first lines"
+    end = "\n" if "\n" in text else "\r"
+    return (text.split(end, skip) + [""] * skip)[skip]
+
+
+def _guessed_separator(text: str, least: int) -> str:
+    "What separates the values of a text that does not say so; with one column in it perhaps nothing"
+    line = re.split(r"\n" if "\n" in text else r"\r", text, maxsplit=1)[0]
+    signs = [s for s in ",;\t|" if least > 1 or s in line]
+    return _separator(text, signs)
+
+# %% ../nbs/rooms/data.ipynb #3a3ab6b6
 def _read_csv(
     text: str,
     what: str,
@@ -356,13 +369,10 @@ def _read_csv(
         say(
             f"{what}: its first line says that {sep!r} separates values, and is left out"
         )
-    end = "\n" if "\n" in text else "\r"
-    below = (text.split(end, skip) + [""] * skip)[skip]
+    below = _below(text, skip)
     is_guessed = sep is None
     if is_guessed:
-        line = below.split(end, 1)[0]
-        signs = [s for s in ",;\t|" if least > 1 or s in line]
-        sep = _separator(below, signs)
+        sep = _guessed_separator(below, least)
     records, blanks = _without_blanks(
         _records(below, what, sep, skip), what, least
     )
@@ -505,7 +515,7 @@ _WHEELS = dict(  # their versions, and where a file lies in them
 _SPLITS = ["all", "train", "validation", "test"]
 _HOMES = [*_WHEELS, "sklearn", "hub", "page"]
 
-
+# %% ../nbs/rooms/data.ipynb #12d2b9c1
 def _check_line(line: dict) -> None:
     """Whether a line of `data.csv` says what its columns ask for
 
@@ -674,7 +684,7 @@ def files_of(word: str | None = None) -> list:
 # %% ../nbs/rooms/data.ipynb #b5a3d4c9
 _PARQUET = "refs/convert/parquet"  # branch of the hub
 
-
+# %% ../nbs/rooms/data.ipynb #ec8cb382
 def hub_file(repo: str, file: str, revision: str | None = None) -> Path:
     """A file of a data set of the hub, from its cache or fetched
 
@@ -890,6 +900,13 @@ def _load_items(one: Any, split: str):
     return pd.concat(parts, ignore_index=True)
 
 # %% ../nbs/rooms/data.ipynb #9304cb5f
+def _name_of_table(source: Any) -> str:
+    "Name of a table of the user's: that of its file, without the ends of packing"
+    if isinstance(source, pd.DataFrame):
+        return "table"
+    return Path(re.sub(r"\.(gz|bz2|xz)$", "", str(source))).stem
+
+# %% ../nbs/rooms/data.ipynb #525c5261
 def _load_table(
     source: Any,
     one: Any,
@@ -905,11 +922,7 @@ def _load_table(
     else:
         split, what, raw = _own_table(source, split)
     is_frame = isinstance(source, pd.DataFrame)
-    if is_frame:
-        word = "table"
-    else:
-        word = Path(re.sub(r"\.(gz|bz2|xz)$", "", str(source))).stem
-    called = one.name if one else name or word
+    called = one.name if one else name or _name_of_table(source)
     table = _as_table(
         raw,
         what.removeprefix("local: "),
@@ -936,6 +949,25 @@ def _load_table(
     return replace(table, notes=(note,))
 
 # %% ../nbs/rooms/data.ipynb #3e8c5422
+def _check_roles(table: Table, target: str | None, unique: str | None) -> None:
+    "DataError for a column that a table does not have"
+    for role, column in (("target", target), ("unique feature", unique)):
+        if column is not None and column not in table.df:
+            lacks = (
+                f"{table.name} has no column {_short(column)} to be the {role}"
+            )
+            raise DataError(lacks + did_you_mean(column, table.names))
+
+
+def _load_text_set(one: Any, split: str | None, **of_tables) -> pd.DataFrame:
+    "A known text set; DataError where somebody gives it what only tables have"
+    if any(of_tables.values()):
+        raise DataError(
+            f"{one.name} is text; {', '.join(of_tables)} are for tables"
+        )
+    return _load_items(one, split)
+
+# %% ../nbs/rooms/data.ipynb #6ece978e
 def load(
     source: "str | os.PathLike | pd.DataFrame | Table",
     split: str | None = None,
@@ -973,23 +1005,16 @@ def load(
         )
     one = find_set(source) if isinstance(source, str) else None
     if one and one.kind == "text":
-        if name or target or unique:
-            raise DataError(
-                f"{one.name} is text; name, target, unique are for tables"
-            )
-        return _load_items(one, split)
+        return _load_text_set(
+            one, split, name=name, target=target, unique=unique
+        )
     if isinstance(source, Table):
         table = source
     else:
         table = _load_table(source, one, split, name, skip, header, encoding)
         if not one:
             unique = unique or _most_unique(table.df, target)
-    for role, column in (("target", target), ("unique feature", unique)):
-        if column is not None and column not in table.df:
-            lacks = (
-                f"{table.name} has no column {_short(column)} to be the {role}"
-            )
-            raise DataError(lacks + did_you_mean(column, table.names))
+    _check_roles(table, target, unique)
     return replace(
         table,
         df=table.df.copy(),
@@ -999,6 +1024,15 @@ def load(
     )
 
 # %% ../nbs/rooms/data.ipynb #e8662467
+def _text_records(text: str) -> pd.DataFrame:
+    "Texts of a plain file: blank lines separate them; without one, each line is a text"
+    parts = re.split(r"\n\s*\n", text.strip())
+    if len(parts) < 2:
+        parts = text.splitlines()
+    bare = filter(None, map(str.strip, parts))
+    return pd.DataFrame(dict(text=[*bare]), dtype=str)
+
+# %% ../nbs/rooms/data.ipynb #8b594eda
 def read_frame(
     source: str | os.PathLike, encoding: str | None = None
 ) -> pd.DataFrame:
@@ -1024,12 +1058,7 @@ def read_frame(
             raise DataError(f"{what} is a damaged parquet file: {e}") from None
     text = _decode(raw, what, encoding)
     if path.suffix.lower() in (".txt", ".md"):
-        # blank lines separate texts; without one, each line is a text
-        parts = re.split(r"\n\s*\n", text.strip())
-        if len(parts) < 2:
-            parts = text.splitlines()
-        bare = filter(None, map(str.strip, parts))
-        return pd.DataFrame(dict(text=[*bare]), dtype=str)
+        return _text_records(text)
     if _JSON.match(text):
         records = [
             record if isinstance(record, dict) else dict(text=record)
@@ -1095,6 +1124,19 @@ def _frame_of(source: Any, column: str, encoding: str | None):
     return Path(source).name, read_frame(source, encoding)
 
 # %% ../nbs/rooms/data.ipynb #cbb6df0a
+def _check_columns(
+    frame: pd.DataFrame, what: str, column: str, label: str | None
+) -> None:
+    "DataError for a table, named `what`, that has no such column of texts, or of labels"
+    for name in filter(None, (column, label)):
+        if name in frame:
+            continue
+        cure = did_you_mean(name, frame.columns)
+        if name == column:
+            cure += "; name it by column= (--column in a terminal)"
+        raise DataError(f"{what} has no column {name!r}{cure}")
+
+# %% ../nbs/rooms/data.ipynb #f29fc6b5
 def texts(
     source: Any,
     column: str = "text",
@@ -1116,13 +1158,7 @@ def texts(
     Raises DataError where a text is missing, or has no label.
     """
     what, frame = _frame_of(source, column, encoding)
-    for name in filter(None, (column, label)):
-        if name in frame:
-            continue
-        cure = did_you_mean(name, frame.columns)
-        if name == column:
-            cure += "; name it by column= (--column in a terminal)"
-        raise DataError(f"{what} has no column {name!r}{cure}")
+    _check_columns(frame, what, column, label)
     for i, text in enumerate(frame[column], 1):
         if not isinstance(text, str):
             raise DataError(f"{what}: number {i} is no text but {_short(text)}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from fastcore.basics import patch
 
 from .core import compiled, say
 
@@ -157,38 +158,42 @@ class Schedule:
         if min(self.epochs, self.batch, steps) <= 0:
             raise ValueError(f"{self} trains nothing")
 
-    def settled(self, c: Config, n: int, seed: int) -> "Schedule":
-        """The same with all that depends on the model and its data
+# %% ../nbs/rooms/engine.ipynb #0edbad1a
+@patch
+def settled(self: Schedule, c: Config, n: int, seed: int) -> "Schedule":
+    """The same with all that depends on the model and its data
 
-        Args:
-            c: size of the model
-            n: sequences that it is trained on
-            seed: of start and order
-        """
-        epoch = -(-n // self.batch)  # steps
-        steps = self.steps or max(1, round(self.epochs * epoch))
-        every = self.every or max(1, -(-steps // 20))
-        return replace(
-            self,
-            steps=steps,
-            batch=min(self.batch, n),
-            lr=self.lr or 0.64 / c.d,
-            seed=seed,
-            every=epoch if every == "epoch" else every,
-        )
+    Args:
+        c: size of the model
+        n: sequences that it is trained on
+        seed: of start and order
+    """
+    epoch = -(-n // self.batch)  # steps
+    steps = self.steps or max(1, round(self.epochs * epoch))
+    every = self.every or max(1, -(-steps // 20))
+    return replace(
+        self,
+        steps=steps,
+        batch=min(self.batch, n),
+        lr=self.lr or 0.64 / c.d,
+        seed=seed,
+        every=epoch if every == "epoch" else every,
+    )
 
-    def rates(self, done: int, n: int) -> np.ndarray:
-        "Learning rates of the n steps after `done`, a float32 array"
-        step = np.arange(done, done + n)
-        rise = max(1, round(self.warmup * self.steps))
-        share = (step - rise) / max(1, self.steps - rise)  # of the fall
-        fall = (
-            1 - share
-            if self.schedule == "linear"
-            else 0.5 + 0.5 * np.cos(np.pi * share)
-        )
-        scale = np.where(step < rise, (step + 1) / rise, fall)
-        return (self.lr * scale).astype("float32")
+
+@patch
+def rates(self: Schedule, done: int, n: int) -> np.ndarray:
+    "Learning rates of the n steps after `done`, a float32 array"
+    step = np.arange(done, done + n)
+    rise = max(1, round(self.warmup * self.steps))
+    share = (step - rise) / max(1, self.steps - rise)  # of the fall
+    fall = (
+        1 - share
+        if self.schedule == "linear"
+        else 0.5 + 0.5 * np.cos(np.pi * share)
+    )
+    scale = np.where(step < rise, (step + 1) / rise, fall)
+    return (self.lr * scale).astype("float32")
 
 # %% ../nbs/rooms/engine.ipynb #2b49a978
 def batch_order(
@@ -278,61 +283,63 @@ class Native:
         self.threads = threads
         self.dots = dots
 
-    def train(
-        self, state: list, done: int, order: np.ndarray, rates: np.ndarray
-    ) -> np.ndarray:
-        """Steps on `state`, as of `Config.state`; returns their losses, fewer where one is not a number
+# %% ../nbs/rooms/engine.ipynb #910a7e89
+@patch
+def train(
+    self: Native, state: list, done: int, order: np.ndarray, rates: np.ndarray
+) -> np.ndarray:
+    """Steps on `state`, as of `Config.state`; returns their losses, fewer where one is not a number
 
-        done: steps taken before; order: as of `batch_order`; rates: float32, one a step.
-        Raises MemoryError, with nothing done.
-        """
-        losses = np.zeros(len(rates))
-        size = np.array(astuple(self.c), "int32")
-        betas = np.array(self.schedule.betas, "float32")
-        precision = PRECISIONS.index(self.schedule.precision) + 4 * self.dots
-        done = library().train(
-            *_addresses(size, *state, *self.data, order),
-            len(rates),
-            self.schedule.batch,
-            *_addresses(rates, betas),
-            1e-8,  # epsilon of Adam, as in torch
-            done,
-            precision,
-            self.threads,
-            *_addresses(losses),
-        )
-        if done < 0:
-            raise MemoryError("the engine in C got no memory")
-        return losses[:done]
+    done: steps taken before; order: as of `batch_order`; rates: float32, one a step.
+    Raises MemoryError, with nothing done.
+    """
+    losses = np.zeros(len(rates))
+    size = np.array(astuple(self.c), "int32")
+    betas = np.array(self.schedule.betas, "float32")
+    precision = PRECISIONS.index(self.schedule.precision) + 4 * self.dots
+    done = library().train(
+        *_addresses(size, *state, *self.data, order),
+        len(rates),
+        self.schedule.batch,
+        *_addresses(rates, betas),
+        1e-8,  # epsilon of Adam, as in torch
+        done,
+        precision,
+        self.threads,
+        *_addresses(losses),
+    )
+    if done < 0:
+        raise MemoryError("the engine in C got no memory")
+    return losses[:done]
 
-    def score(
-        self,
-        state: list,
-        ids: np.ndarray,
-        lens: np.ndarray,
-        grad: np.ndarray = None,
-    ) -> tuple:
-        """Log-probability of each token, and whether it is the likeliest; raises MemoryError
+# %% ../nbs/rooms/engine.ipynb #8878f6b1
+@patch
+def score(
+    self: Native,
+    state: list,
+    ids: np.ndarray,
+    lens: np.ndarray,
+    grad: np.ndarray = None,
+) -> tuple:
+    """Log-probability of each token, and whether it is the likeliest; raises MemoryError
 
-        Args:
-            state: of which the weights, the first, are read
-            ids: int32, sequences x S
-            lens: int32, their lengths
-            grad: float32 zeros of P, which take the gradient of the sum
+    Args:
+        state: of which the weights, the first, are read
+        ids: int32, sequences x S
+        lens: int32, their lengths
+        grad: float32 zeros of P, which take the gradient of the sum
 
-        Returns:
-            float32 and bool, sequences x S
-        """
-        logprobs = np.zeros(ids.shape, "float32")
-        likeliest = np.zeros(ids.shape, "int8")
-        failed = library().score(
-            *_addresses(
-                np.array(astuple(self.c), "int32"), state[0], ids, lens
-            ),
-            len(ids),
-            self.schedule.precision != "fp32",
-            *_addresses(logprobs, likeliest, grad),
-        )
-        if failed:
-            raise MemoryError("the engine in C got no memory")
-        return logprobs, likeliest.astype(bool)
+    Returns:
+        float32 and bool, sequences x S
+    """
+    logprobs = np.zeros(ids.shape, "float32")
+    likeliest = np.zeros(ids.shape, "int8")
+    failed = library().score(
+        *_addresses(np.array(astuple(self.c), "int32"), state[0], ids, lens),
+        len(ids),
+        self.schedule.precision != "fp32",
+        *_addresses(logprobs, likeliest, grad),
+    )
+    if failed:
+        raise MemoryError("the engine in C got no memory")
+    return logprobs, likeliest.astype(bool)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastcore.basics import patch
 
 from .core import compiled, say
 from .hf import BACKENDS as LOCAL
@@ -143,36 +144,6 @@ class Decoder:
         )
         self.words = config.vocab_size
 
-    def pointer(self, tensor: Any) -> int:
-        "Place of a tensor, which is kept"
-        self.kept.append(tensor)
-        return tensor.data_ptr()
-
-    def matrix(self, *linear, bits: tuple = (4, 8)) -> tuple:
-        "Linear layers one below the other, described for C; ValueError where they are no blocks"
-        import torch
-
-        found = blocks(torch.cat([l.weight for l in linear]), bits)
-        if not found:
-            raise ValueError("weights that are no blocks")
-        space, matrix = found
-        self.pointer(space)
-        return matrix.item()
-
-    def layer(self, layer: Any) -> tuple:
-        "A layer, described for C"
-        attention = layer.self_attn
-        mlp = layer.mlp
-        norms = layer.input_layernorm, layer.post_attention_layernorm
-        matrices = [
-            self.matrix(attention.q_proj, attention.k_proj, attention.v_proj),
-            self.matrix(attention.o_proj),
-            self.matrix(mlp.gate_proj),
-            self.matrix(mlp.up_proj),
-            self.matrix(mlp.down_proj),
-        ]
-        return [self.pointer(n.weight) for n in norms], matrices
-
     def __call__(self, tails, tokens: list):
         """Scores behind one more token of each row of `Tails`, a tensor, rows x vocabulary
 
@@ -205,6 +176,42 @@ class Decoder:
             raise MemoryError("no memory for a pass")
         tails.ends = [end + 1 for end in tails.ends]
         return scores
+
+# %% ../nbs/rooms/fourbit.ipynb #f2066049
+@patch
+def pointer(self: Decoder, tensor: Any) -> int:
+    "Place of a tensor, which is kept"
+    self.kept.append(tensor)
+    return tensor.data_ptr()
+
+
+@patch
+def matrix(self: Decoder, *linear, bits: tuple = (4, 8)) -> tuple:
+    "Linear layers one below the other, described for C; ValueError where they are no blocks"
+    import torch
+
+    found = blocks(torch.cat([l.weight for l in linear]), bits)
+    if not found:
+        raise ValueError("weights that are no blocks")
+    space, matrix = found
+    self.pointer(space)
+    return matrix.item()
+
+
+@patch
+def layer(self: Decoder, layer: Any) -> tuple:
+    "A layer, described for C"
+    attention = layer.self_attn
+    mlp = layer.mlp
+    norms = layer.input_layernorm, layer.post_attention_layernorm
+    matrices = [
+        self.matrix(attention.q_proj, attention.k_proj, attention.v_proj),
+        self.matrix(attention.o_proj),
+        self.matrix(mlp.gate_proj),
+        self.matrix(mlp.up_proj),
+        self.matrix(mlp.down_proj),
+    ]
+    return [self.pointer(n.weight) for n in norms], matrices
 
 # %% ../nbs/rooms/fourbit.ipynb #7ebf1b57
 @lru_cache(maxsize=1)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from fastcore.basics import patch
 
 from .core import cores, counted, need_device, replacing, require, say
 from memnb.engine import (
@@ -63,55 +64,61 @@ class Fit:
         tokens = self.table.tokens.iloc[-1]
         return float(tokens) * self.config.flops
 
-    def _score(self, sequences: list):
-        "Log-probability of each token, and whether it is the likeliest"
-        engine = _engine(self.config, self.schedule, device=self.device)
-        ids, lens = pad(self.config, sequences)
-        return engine.score([self.params], ids, lens)
+# %% ../nbs/rooms/gpt.ipynb #915d8c2c
+@patch
+def _score(self: Fit, sequences: list):
+    "Log-probability of each token, and whether it is the likeliest"
+    engine = _engine(self.config, self.schedule, device=self.device)
+    ids, lens = pad(self.config, sequences)
+    return engine.score([self.params], ids, lens)
 
-    def scores(self, sequences: list) -> np.ndarray:
-        """Natural log-probabilities, a float64 array of sequences x tokens
 
-        Args:
-            sequences: as of `pad`
-        """
-        logprobs, _ = self._score(sequences)
-        return logprobs.astype(float)
+@patch
+def scores(self: Fit, sequences: list) -> np.ndarray:
+    """Natural log-probabilities, a float64 array of sequences x tokens
 
-    def greedy(self, sequences: list) -> np.ndarray:
-        """Whether each token is the likeliest, a bool array of sequences x tokens
+    Args:
+        sequences: as of `pad`
+    """
+    logprobs, _ = self._score(sequences)
+    return logprobs.astype(float)
 
-        Args:
-            sequences: as of `pad`
-        """
-        _, likeliest = self._score(sequences)
-        return likeliest
 
-    def generate(self, prefixes: np.ndarray, n: int) -> np.ndarray:
-        """The likeliest tokens behind prefixes, an int array, N x n
+@patch
+def greedy(self: Fit, sequences: list) -> np.ndarray:
+    """Whether each token is the likeliest, a bool array of sequences x tokens
 
-        Raises ValueError where k + n is more than the model sees.
+    Args:
+        sequences: as of `pad`
+    """
+    _, likeliest = self._score(sequences)
+    return likeliest
 
-        Args:
-            prefixes: token ids, N x k
-            n: tokens that are wanted
-        """
-        net = module(self)
-        ids = np.asarray(prefixes)
-        length = ids.shape[1]
-        most = self.config.length
-        if not 0 < n <= most - length:
-            raise ValueError(
-                f"{n} tokens after {length}: the model sees {most}"
-            )
-        for _ in range(n):
-            # the scores at a place are for its own token, which is not read
-            open_end = np.pad(ids, ((0, 0), (0, 1)))
-            tokens = net.weights.new_tensor(open_end).long()
-            scores = net(tokens)
-            likeliest = scores[:, -1].argmax(-1)
-            ids = np.c_[ids, likeliest]
-        return ids[:, -n:]
+# %% ../nbs/rooms/gpt.ipynb #e084d671
+@patch
+def generate(self: Fit, prefixes: np.ndarray, n: int) -> np.ndarray:
+    """The likeliest tokens behind prefixes, an int array, N x n
+
+    Raises ValueError where k + n is more than the model sees.
+
+    Args:
+        prefixes: token ids, N x k
+        n: tokens that are wanted
+    """
+    net = module(self)
+    ids = np.asarray(prefixes)
+    length = ids.shape[1]
+    most = self.config.length
+    if not 0 < n <= most - length:
+        raise ValueError(f"{n} tokens after {length}: the model sees {most}")
+    for _ in range(n):
+        # the scores at a place are for its own token, which is not read
+        open_end = np.pad(ids, ((0, 0), (0, 1)))
+        tokens = net.weights.new_tensor(open_end).long()
+        scores = net(tokens)
+        likeliest = scores[:, -1].argmax(-1)
+        ids = np.c_[ids, likeliest]
+    return ids[:, -n:]
 
 # %% ../nbs/rooms/gpt.ipynb #1166bfe0
 def pad(c: Config, sequences: list) -> tuple:
@@ -212,135 +219,9 @@ class _Run:
 
     # --- what is kept in a file
 
-    def mark(self):
-        "Checksum of all that decides a training"
-        sets = [self.data, *self.eval_sets.values()]
-        # what the numbers depend on: the arithmetic, the model, the training, the tokens
-        dots = getattr(self.engine, "dots", False)
-        training = ENGINE, dots, asdict(self.c), asdict(self.how)
-        names = [*self.eval_sets]
-        sizes = [len(lens) for _, lens in sets]
-        settings = json.dumps([training, (names, sizes)])
-        digest = hashlib.sha256(settings.encode())
-        for ids, lens in sets:
-            digest.update(ids.tobytes() + lens.tobytes())
-        return digest.hexdigest()[:16]
-
-    def save(self):
-        "Write the state, so that it is there whole or not at all"
-        rest = json.dumps([self.rows, self.done, self.spent, self.note])
-        each = np.array(self.each)
-        with replacing(self.file) as part, open(part, "wb") as f:
-            np.savez(f, *self.state, each=each, rest=rest)
-
-    def resume(self):
-        "Go on from the state in the file"
-        try:
-            with np.load(self.file) as f:
-                self.state = [f[f"arr_{i}"] for i in range(3)]
-                self.each = list(f["each"])
-                rest = json.loads(str(f["rest"]))
-            self.rows, self.done, self.spent, self.note = rest
-        except _DAMAGED as e:
-            why = f"is a damaged state of a training ({e}): delete it, and the training begins anew"
-            raise ValueError(f"{self.file.name} {why}") from e
-
     # --- evaluations
 
-    def score(self, trained_on: bool):
-        "Log-probabilities of the training sequences, if wanted, and behind them of those watched"
-        sets = [*self.eval_sets.values()]
-        if trained_on:
-            sets = [self.data, *sets]
-        ids, lens = map(np.concatenate, zip(*sets))
-        logprobs, _ = self.engine.score(self.state, ids, lens)
-        self.seen = logprobs.sum(1, dtype=float)
-
-    def evaluate(self, loss: float | None = None):
-        "Add a row to the table, with the loss of the steps before it; a diverged model goes back to the last one"
-        self.score(self.how.bits)
-        weights = self.state[0]
-        # finite weights can give scores that are not
-        numbers = self.seen, weights, loss or 0
-        if not all(np.isfinite(x).all() for x in numbers):
-            step, state = self.before
-            self.note = f"diverged between steps {step} and {self.done}: try a smaller lr"
-            self.state = state
-            return self.score(self.how.bits)
-        self.rows.append(self.row(loss))
-
-    def row(self, loss: float | None):
-        "Losses and bits of what was scored last; those of watched sequences are also kept one by one"
-        ids, lens = self.data
-        tokens = int(lens.sum())
-        steps_of_epoch = -(-len(ids) // self.how.batch)
-        epoch = self.done / steps_of_epoch
-        # scores of the training sequences come first, where they are wanted
-        end = len(ids) if self.how.bits else 0
-        total = self.seen[:end].sum() if self.how.bits else np.nan
-        # bits that the model saves: log2 V a token at random, less its code length -log2 p
-        at_random = tokens * np.log2(self.c.vocab)
-        row = dict(
-            step=self.done,
-            epoch=epoch,
-            tokens=round(epoch * tokens),
-            loss=-total / tokens if loss is None else loss,
-            bits=at_random + total / np.log(2),
-            seconds=self.spent,
-        )
-        self.each.append(self.seen[end:])
-        for name, (_, lens) in self.eval_sets.items():
-            begin = end
-            end = begin + len(lens)
-            total = self.seen[begin:end].sum()
-            row[name] = -total / int(lens.sum())
-        return row
-
-    def ended(self):
-        "Whether all steps are taken, or the model has diverged or knows all"
-        if self.note or self.done >= self.how.steps:
-            return True
-        last = self.rows[-1]
-        if self.how.bits and last["bits"] > _FULL * self.most:
-            return True
-        return self.done > 0 and last["loss"] < self.how.enough
-
     # --- steps
-
-    def steps_to_take(self):
-        "Steps to the next evaluation"
-        every = self.how.every
-        stops = every if isinstance(every, list) else [self.done + every]
-        later = [step for step in stops if step > self.done]
-        stop = min([*later, self.how.steps])
-        return stop - self.done
-
-    def order(self, steps: int):
-        "Which sequences the next steps see; those absent keep their places"
-        _, lens = self.data
-        order = batch_order(
-            len(lens), self.how.batch, self.done, steps, seed=self.how.seed
-        )
-        # -1: nothing in this place
-        return np.where(lens[order] > 0, order, -1)
-
-    def begin(self):
-        "Look at the model as it begins, or as it was left"
-        if self.done:
-            self.score(self.how.bits)
-        else:
-            self.evaluate()
-
-    def took(self, steps: int, losses: "np.ndarray", seconds: float):
-        "Count and evaluate steps that were taken; a loss is no number where a step has none"
-        self.done += steps
-        self.spent += seconds
-        threads = getattr(self.engine, "threads", 1)
-        self.pace[threads] = seconds / steps
-        complete = len(losses) == steps
-        self.evaluate(float(losses.mean()) if complete else np.nan)
-        if self.file:
-            self.save()
 
     def threads(self, most: int):
         "Threads for the next steps: so many, or fewer if these took steps faster"
@@ -363,6 +244,156 @@ class _Run:
             self.note,
             watched=np.array(self.each),
         )
+
+# %% ../nbs/rooms/gpt.ipynb #b557ea19
+@patch
+def mark(self: _Run):
+    "Checksum of all that decides a training"
+    sets = [self.data, *self.eval_sets.values()]
+    # what the numbers depend on: the arithmetic, the model, the training, the tokens
+    dots = getattr(self.engine, "dots", False)
+    training = ENGINE, dots, asdict(self.c), asdict(self.how)
+    names = [*self.eval_sets]
+    sizes = [len(lens) for _, lens in sets]
+    settings = json.dumps([training, (names, sizes)])
+    digest = hashlib.sha256(settings.encode())
+    for ids, lens in sets:
+        digest.update(ids.tobytes() + lens.tobytes())
+    return digest.hexdigest()[:16]
+
+
+@patch
+def save(self: _Run):
+    "Write the state, so that it is there whole or not at all"
+    rest = json.dumps([self.rows, self.done, self.spent, self.note])
+    each = np.array(self.each)
+    with replacing(self.file) as part, open(part, "wb") as f:
+        np.savez(f, *self.state, each=each, rest=rest)
+
+
+@patch
+def resume(self: _Run):
+    "Go on from the state in the file"
+    try:
+        with np.load(self.file) as f:
+            self.state = [f[f"arr_{i}"] for i in range(3)]
+            self.each = list(f["each"])
+            rest = json.loads(str(f["rest"]))
+        self.rows, self.done, self.spent, self.note = rest
+    except _DAMAGED as e:
+        why = f"is a damaged state of a training ({e}): delete it, and the training begins anew"
+        raise ValueError(f"{self.file.name} {why}") from e
+
+# %% ../nbs/rooms/gpt.ipynb #4a95c1c9
+@patch
+def score(self: _Run, trained_on: bool):
+    "Log-probabilities of the training sequences, if wanted, and behind them of those watched"
+    sets = [*self.eval_sets.values()]
+    if trained_on:
+        sets = [self.data, *sets]
+    ids, lens = map(np.concatenate, zip(*sets))
+    logprobs, _ = self.engine.score(self.state, ids, lens)
+    self.seen = logprobs.sum(1, dtype=float)
+
+
+@patch
+def evaluate(self: _Run, loss: float | None = None):
+    "Add a row to the table, with the loss of the steps before it; a diverged model goes back to the last one"
+    self.score(self.how.bits)
+    weights = self.state[0]
+    # finite weights can give scores that are not
+    numbers = self.seen, weights, loss or 0
+    if not all(np.isfinite(x).all() for x in numbers):
+        step, state = self.before
+        self.note = (
+            f"diverged between steps {step} and {self.done}: try a smaller lr"
+        )
+        self.state = state
+        return self.score(self.how.bits)
+    self.rows.append(self.row(loss))
+
+# %% ../nbs/rooms/gpt.ipynb #7d56920a
+@patch
+def row(self: _Run, loss: float | None):
+    "Losses and bits of what was scored last; those of watched sequences are also kept one by one"
+    ids, lens = self.data
+    tokens = int(lens.sum())
+    steps_of_epoch = -(-len(ids) // self.how.batch)
+    epoch = self.done / steps_of_epoch
+    # scores of the training sequences come first, where they are wanted
+    end = len(ids) if self.how.bits else 0
+    total = self.seen[:end].sum() if self.how.bits else np.nan
+    # bits that the model saves: log2 V a token at random, less its code length -log2 p
+    at_random = tokens * np.log2(self.c.vocab)
+    row = dict(
+        step=self.done,
+        epoch=epoch,
+        tokens=round(epoch * tokens),
+        loss=-total / tokens if loss is None else loss,
+        bits=at_random + total / np.log(2),
+        seconds=self.spent,
+    )
+    self.each.append(self.seen[end:])
+    for name, (_, lens) in self.eval_sets.items():
+        begin = end
+        end = begin + len(lens)
+        total = self.seen[begin:end].sum()
+        row[name] = -total / int(lens.sum())
+    return row
+
+
+@patch
+def ended(self: _Run):
+    "Whether all steps are taken, or the model has diverged or knows all"
+    if self.note or self.done >= self.how.steps:
+        return True
+    last = self.rows[-1]
+    if self.how.bits and last["bits"] > _FULL * self.most:
+        return True
+    return self.done > 0 and last["loss"] < self.how.enough
+
+# %% ../nbs/rooms/gpt.ipynb #2d17ae4b
+@patch
+def steps_to_take(self: _Run):
+    "Steps to the next evaluation"
+    every = self.how.every
+    stops = every if isinstance(every, list) else [self.done + every]
+    later = [step for step in stops if step > self.done]
+    stop = min([*later, self.how.steps])
+    return stop - self.done
+
+
+@patch
+def order(self: _Run, steps: int):
+    "Which sequences the next steps see; those absent keep their places"
+    _, lens = self.data
+    order = batch_order(
+        len(lens), self.how.batch, self.done, steps, seed=self.how.seed
+    )
+    # -1: nothing in this place
+    return np.where(lens[order] > 0, order, -1)
+
+
+@patch
+def begin(self: _Run):
+    "Look at the model as it begins, or as it was left"
+    if self.done:
+        self.score(self.how.bits)
+    else:
+        self.evaluate()
+
+
+@patch
+def took(self: _Run, steps: int, losses: "np.ndarray", seconds: float):
+    "Count and evaluate steps that were taken; a loss is no number where a step has none"
+    self.done += steps
+    self.spent += seconds
+    threads = getattr(self.engine, "threads", 1)
+    self.pace[threads] = seconds / steps
+    complete = len(losses) == steps
+    self.evaluate(float(losses.mean()) if complete else np.nan)
+    if self.file:
+        self.save()
 
 # %% ../nbs/rooms/gpt.ipynb #6b1d0c02
 # seconds: who waits no longer needs no word

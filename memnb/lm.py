@@ -513,34 +513,40 @@ class Dry(LM):
         answers = {keys[i]: a for i, a in self._answer(list(todo.values()))}
         return [(have | answers)[key] for key, _, _ in requests]
 
-    def _count(self, settings: dict, prompts: list) -> None:
-        "Add to the cost what it takes to ask these prompts"
-        self.cost["calls"] += len(prompts)
-        if prompts and settings["request"] == "logprobs":
-            self.cost["prompt_tokens"] += sum(
-                len(self.encode(tail)) for _, tail in prompts
-            )
-            prompts = [head for head, _ in prompts]
-        if prompts:  # a server is paid for all; a local model reads once what prompts share
-            ids = [self.encode(p) for p in prompts]
-            once = self.n_params and settings["request"] != "tokens"
-            self.cost["prompt_tokens"] += (
-                own_tokens(ids) if once else sum(map(len, ids))
-            )
-            self.cost["new_tokens"] += settings.get("max_tokens", 0) * len(ids)
-
-    def estimate(self) -> dict:
-        "The cost with operations and seconds; None where a server's size and speed are not known"
-        c = self.cost
-        n = self.n_params
-        if n is None:
-            return c | dict(flops=None, seconds=round(c["calls"] * 1.5 / 16))
-        read = 2 * n * c["prompt_tokens"]
-        write = 2 * n * c["new_tokens"]
-        return c | dict(
-            flops=read + write,
-            seconds=round((1.5 * read + 5 * write) / _speed()),
+# %% ../nbs/rooms/lm.ipynb #09a682a4
+@patch
+def _count(self: Dry, settings: dict, prompts: list) -> None:
+    "Add to the cost what it takes to ask these prompts"
+    self.cost["calls"] += len(prompts)
+    if prompts and settings["request"] == "logprobs":
+        self.cost["prompt_tokens"] += sum(
+            len(self.encode(tail)) for _, tail in prompts
         )
+        prompts = [head for head, _ in prompts]
+    if (
+        prompts
+    ):  # a server is paid for all; a local model reads once what prompts share
+        ids = [self.encode(p) for p in prompts]
+        once = self.n_params and settings["request"] != "tokens"
+        self.cost["prompt_tokens"] += (
+            own_tokens(ids) if once else sum(map(len, ids))
+        )
+        self.cost["new_tokens"] += settings.get("max_tokens", 0) * len(ids)
+
+
+@patch
+def estimate(self: Dry) -> dict:
+    "The cost with operations and seconds; None where a server's size and speed are not known"
+    c = self.cost
+    n = self.n_params
+    if n is None:
+        return c | dict(flops=None, seconds=round(c["calls"] * 1.5 / 16))
+    read = 2 * n * c["prompt_tokens"]
+    write = 2 * n * c["new_tokens"]
+    return c | dict(
+        flops=read + write,
+        seconds=round((1.5 * read + 5 * write) / _speed()),
+    )
 
 # %% ../nbs/rooms/lm.ipynb #d5fa33af
 @lru_cache(None)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from fastcore.basics import patch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -173,127 +174,141 @@ class Torch:
         # sequences at once
         self.few = max(1, room // (c.length * token))
 
-    def net(self, weights: np.ndarray, dots: bool = False) -> GPT:
-        """The model with these weights, seen as the schedule says
+# %% ../nbs/rooms/nets.ipynb #35421251
+@patch
+def net(self: Torch, weights: np.ndarray, dots: bool = False) -> GPT:
+    """The model with these weights, seen as the schedule says
 
-        Args:
-            weights: float32, P
-            dots: round factors as products of bfloat16 do
-        """
-        bf16 = self.schedule.precision != "fp32"
-        return GPT(self.c, weights, bf16, dots).to(self.device)
+    Args:
+        weights: float32, P
+        dots: round factors as products of bfloat16 do
+    """
+    bf16 = self.schedule.precision != "fp32"
+    return GPT(self.c, weights, bf16, dots).to(self.device)
 
-    def real(self, lens: torch.Tensor) -> torch.Tensor:
-        """Which places of padded sequences have a token, ... x S
 
-        Args:
-            lens: lengths of the sequences
-        """
-        places = torch.arange(self.c.length, device=self.device)
-        return places < lens[..., None]
+@patch
+def real(self: Torch, lens: torch.Tensor) -> torch.Tensor:
+    """Which places of padded sequences have a token, ... x S
 
-    def loss(self, net: GPT, at: np.ndarray) -> float:
-        """Mean loss of a token, its gradient in `net.weights.grad`
+    Args:
+        lens: lengths of the sequences
+    """
+    places = torch.arange(self.c.length, device=self.device)
+    return places < lens[..., None]
 
-        Args:
-            net: the model
-            at: positions of the sequences; a batch may be empty
-        """
-        net.weights.grad = torch.zeros_like(net.weights)
-        total = 0.0
-        ids = self.ids[at]
-        lens = self.lens[at]
-        tokens = int(lens.sum())
-        for some, lengths in zip(ids.split(self.few), lens.split(self.few)):
-            if len(some):
-                logprobs, _ = _logprobs(net, some)
-                loss = -(logprobs * self.real(lengths)).sum() / tokens
-                loss.backward()
-                total += loss.item()
-        return total
+# %% ../nbs/rooms/nets.ipynb #53b09eab
+@patch
+def loss(self: Torch, net: GPT, at: np.ndarray) -> float:
+    """Mean loss of a token, its gradient in `net.weights.grad`
 
-    def optimizer(
-        self, weights: nn.Parameter, moments: list, done: int
-    ) -> torch.optim.AdamW:
-        """AdamW as it is after some steps, which changes weights and moments in place
+    Args:
+        net: the model
+        at: positions of the sequences; a batch may be empty
+    """
+    net.weights.grad = torch.zeros_like(net.weights)
+    total = 0.0
+    ids = self.ids[at]
+    lens = self.lens[at]
+    tokens = int(lens.sum())
+    for some, lengths in zip(ids.split(self.few), lens.split(self.few)):
+        if len(some):
+            logprobs, _ = _logprobs(net, some)
+            loss = -(logprobs * self.real(lengths)).sum() / tokens
+            loss.backward()
+            total += loss.item()
+    return total
 
-        Args:
-            weights: with their gradient
-            moments: means of the gradient and of its square
-            done: steps
-        """
-        betas = self.schedule.betas
-        optimizer = torch.optim.AdamW([weights], betas=betas, weight_decay=0.0)
-        names = ("exp_avg", "exp_avg_sq")
-        state = dict(zip(names, moments), step=torch.tensor(float(done)))
-        optimizer.state[weights] = state
-        return optimizer
+# %% ../nbs/rooms/nets.ipynb #bf662554
+@patch
+def optimizer(
+    self: Torch, weights: nn.Parameter, moments: list, done: int
+) -> torch.optim.AdamW:
+    """AdamW as it is after some steps, which changes weights and moments in place
 
-    def step(
-        self,
-        optimizer: torch.optim.AdamW,
-        weights: nn.Parameter,
-        number: int,
-        rate: float,
-    ) -> None:
-        """A step of AdamW along the gradient, after which weights are stored as the schedule says
+    Args:
+        weights: with their gradient
+        moments: means of the gradient and of its square
+        done: steps
+    """
+    betas = self.schedule.betas
+    optimizer = torch.optim.AdamW([weights], betas=betas, weight_decay=0.0)
+    names = ("exp_avg", "exp_avg_sq")
+    state = dict(zip(names, moments), step=torch.tensor(float(done)))
+    optimizer.state[weights] = state
+    return optimizer
 
-        Args:
-            optimizer: of these weights
-            weights: with their gradient
-            number: of the step, from 1 on
-            rate: of learning
-        """
-        optimizer.param_groups[0]["lr"] = float(rate)
-        optimizer.step()
-        if "-" in self.schedule.precision:
-            stored = weights.detach()
-            by_chance = self.schedule.precision == "bf16-stochastic"
-            stored.copy_(_bfloat16(stored, number, by_chance))
 
-    def train(
-        self, state: list, done: int, order: np.ndarray, rates: np.ndarray
-    ) -> np.ndarray:
-        """As `Native.train`, with torch's AdamW
+@patch
+def step(
+    self: Torch,
+    optimizer: torch.optim.AdamW,
+    weights: nn.Parameter,
+    number: int,
+    rate: float,
+) -> None:
+    """A step of AdamW along the gradient, after which weights are stored as the schedule says
 
-        Args:
-            state: weights and moments, changed in place
-            done: steps taken before
-            order: of `batch_order`
-            rates: of learning, one a step
-        """
-        start, *moments = state
-        net = self.net(start, self.dots)
-        losses = []
-        moments = [torch.tensor(s, device=self.device) for s in moments]
-        optimizer = self.optimizer(net.weights, moments, done)
-        for number, (at, rate) in enumerate(zip(order, rates), done + 1):
-            losses.append(self.loss(net, at[at >= 0]))
-            self.step(optimizer, net.weights, number, rate)
-        trained = net.weights.detach(), *moments
-        for kept, new in zip(state, trained):
-            kept[:] = new.cpu().numpy()
-        return np.array(losses)
+    Args:
+        optimizer: of these weights
+        weights: with their gradient
+        number: of the step, from 1 on
+        rate: of learning
+    """
+    optimizer.param_groups[0]["lr"] = float(rate)
+    optimizer.step()
+    if "-" in self.schedule.precision:
+        stored = weights.detach()
+        by_chance = self.schedule.precision == "bf16-stochastic"
+        stored.copy_(_bfloat16(stored, number, by_chance))
 
-    def score(self, state: list, ids: np.ndarray, lens: np.ndarray) -> tuple:
-        """As `Native.score`
+# %% ../nbs/rooms/nets.ipynb #6f04e93f
+@patch
+def train(
+    self: Torch, state: list, done: int, order: np.ndarray, rates: np.ndarray
+) -> np.ndarray:
+    """As `Native.train`, with torch's AdamW
 
-        Args:
-            state: of which the weights, the first, are read
-            ids: sequences x S
-            lens: their lengths
-        """
-        net = self.net(state[0])
-        sequences = torch.tensor(ids, device=self.device).long()
-        pieces = sequences.split(self.few)
-        with torch.no_grad():
-            scored = [_logprobs(net, some) for some in pieces]
-        logprobs, likeliest = (
-            torch.cat(each).cpu().numpy() for each in zip(*scored)
-        )
-        places = np.arange(ids.shape[1])
-        real = places < lens[:, None]
-        return logprobs * real, likeliest & real
+    Args:
+        state: weights and moments, changed in place
+        done: steps taken before
+        order: of `batch_order`
+        rates: of learning, one a step
+    """
+    start, *moments = state
+    net = self.net(start, self.dots)
+    losses = []
+    moments = [torch.tensor(s, device=self.device) for s in moments]
+    optimizer = self.optimizer(net.weights, moments, done)
+    for number, (at, rate) in enumerate(zip(order, rates), done + 1):
+        losses.append(self.loss(net, at[at >= 0]))
+        self.step(optimizer, net.weights, number, rate)
+    trained = net.weights.detach(), *moments
+    for kept, new in zip(state, trained):
+        kept[:] = new.cpu().numpy()
+    return np.array(losses)
+
+
+@patch
+def score(self: Torch, state: list, ids: np.ndarray, lens: np.ndarray) -> tuple:
+    """As `Native.score`
+
+    Args:
+        state: of which the weights, the first, are read
+        ids: sequences x S
+        lens: their lengths
+    """
+    net = self.net(state[0])
+    sequences = torch.tensor(ids, device=self.device).long()
+    pieces = sequences.split(self.few)
+    with torch.no_grad():
+        scored = [_logprobs(net, some) for some in pieces]
+    logprobs, likeliest = (
+        torch.cat(each).cpu().numpy() for each in zip(*scored)
+    )
+    places = np.arange(ids.shape[1])
+    real = places < lens[:, None]
+    return logprobs * real, likeliest & real
 
 # %% ../nbs/rooms/nets.ipynb #5c0f7a12
 class Together:
@@ -309,95 +324,101 @@ class Together:
         # sequences of each at once
         self.few = max(1, self.first.few // len(engines))
 
-    def batch(self, orders: list, step: int) -> tuple:
-        """Token ids and real places of a step, models x sequences x S, the same number for each
+# %% ../nbs/rooms/nets.ipynb #c1405a3c
+@patch
+def batch(self: Together, orders: list, step: int) -> tuple:
+    """Token ids and real places of a step, models x sequences x S, the same number for each
 
-        Args:
-            orders: of `batch_order`, of each model
-            step: which of their rows
-        """
-        chosen = []
-        for order in orders:
-            at = order[step]
-            chosen.append(at[at >= 0])
-        longest = max(map(len, chosen))
-        ids = []
-        lens = []
-        for engine, at in zip(self.engines, chosen):
-            # those that others have more are sequences of no token
-            absent = (0, longest - len(at))
-            ids.append(F.pad(engine.ids[at], (0, 0, *absent)))
-            lens.append(F.pad(engine.lens[at], absent))
-        return torch.stack(ids), self.first.real(torch.stack(lens))
+    Args:
+        orders: of `batch_order`, of each model
+        step: which of their rows
+    """
+    chosen = []
+    for order in orders:
+        at = order[step]
+        chosen.append(at[at >= 0])
+    longest = max(map(len, chosen))
+    ids = []
+    lens = []
+    for engine, at in zip(self.engines, chosen):
+        # those that others have more are sequences of no token
+        absent = (0, longest - len(at))
+        ids.append(F.pad(engine.ids[at], (0, 0, *absent)))
+        lens.append(F.pad(engine.lens[at], absent))
+    return torch.stack(ids), self.first.real(torch.stack(lens))
 
-    def loss(
-        self,
-        net: GPT,
-        weights: nn.Parameter,
-        ids: torch.Tensor,
-        real: torch.Tensor,
-    ) -> np.ndarray:
-        """Mean loss of a token of each model, their gradients in `weights.grad`
+# %% ../nbs/rooms/nets.ipynb #c7cf3478
+@patch
+def loss(  # noqa: F811 - of another class
+    self: Together,
+    net: GPT,
+    weights: nn.Parameter,
+    ids: torch.Tensor,
+    real: torch.Tensor,
+) -> np.ndarray:
+    """Mean loss of a token of each model, their gradients in `weights.grad`
 
-        Args:
-            net: a model of this size, of which the weights do not count
-            weights: of all models, models x P
-            ids: token ids, models x sequences x S
-            real: which of them have a token
-        """
-        weights.grad = torch.zeros_like(weights)
-        total = torch.zeros(len(weights), device=weights.device)
-        tokens = real.sum((1, 2)).clamp(min=1)
+    Args:
+        net: a model of this size, of which the weights do not count
+        weights: of all models, models x P
+        ids: token ids, models x sequences x S
+        real: which of them have a token
+    """
+    weights.grad = torch.zeros_like(weights)
+    total = torch.zeros(len(weights), device=weights.device)
+    tokens = real.sum((1, 2)).clamp(min=1)
 
-        def logprobs(one: Any, some: Any) -> Any:
-            def scores(x: "torch.Tensor"):
-                return torch.func.functional_call(net, dict(weights=one), (x,))
+    def logprobs(one: Any, some: Any) -> Any:
+        def scores(x: "torch.Tensor"):
+            return torch.func.functional_call(net, dict(weights=one), (x,))
 
-            return _logprobs(scores, some)[0]
+        return _logprobs(scores, some)[0]
 
-        pieces = zip(ids.split(self.few, 1), real.split(self.few, 1))
-        for some, counted in pieces:
-            if some.shape[1]:
-                # plain products: the fast kernels for attention know no stack of models
-                with sdpa_kernel(SDPBackend.MATH):
-                    each = torch.vmap(logprobs)(weights, some)
-                losses = -(each * counted).sum((1, 2)) / tokens
-                losses.sum().backward()
-                total += losses.detach()
-        return total.cpu().numpy()
+    pieces = zip(ids.split(self.few, 1), real.split(self.few, 1))
+    for some, counted in pieces:
+        if some.shape[1]:
+            # plain products: the fast kernels for attention know no stack of models
+            with sdpa_kernel(SDPBackend.MATH):
+                each = torch.vmap(logprobs)(weights, some)
+            losses = -(each * counted).sum((1, 2)) / tokens
+            losses.sum().backward()
+            total += losses.detach()
+    return total.cpu().numpy()
 
-    def train(
-        self, states: list, done: int, orders: list, rates: np.ndarray
-    ) -> list:
-        """Steps of all models; returns the losses of each
+# %% ../nbs/rooms/nets.ipynb #6f42a589
+@patch
+def train(  # noqa: F811 - of another class
+    self: Together, states: list, done: int, orders: list, rates: np.ndarray
+) -> list:
+    """Steps of all models; returns the losses of each
 
-        Args:
-            states: weights and moments of each, as of `Torch.train`
-            done: steps taken before
-            orders: of `batch_order`, of each
-            rates: of learning, one a step, the same for all
-        """
-        first = self.first
-        start, *_ = states[0]
-        net = first.net(start, first.dots)
-        # weights and both moments, models x P each
-        weights, *moments = (
-            torch.tensor(np.stack(each), device=first.device)
-            for each in zip(*states)
-        )
-        weights = nn.Parameter(weights)
-        optimizer = first.optimizer(weights, moments, done)
-        losses = []
-        for k, rate in enumerate(rates):
-            ids, real = self.batch(orders, k)
-            losses.append(self.loss(net, weights, ids, real))
-            first.step(optimizer, weights, done + k + 1, rate)
-        trained = weights.detach(), *moments
-        for i, state in enumerate(states):
-            for kept, new in zip(state, trained):
-                kept[:] = new[i].cpu().numpy()
-        by_model = np.array(losses, float).T
-        return [*by_model]
+    Args:
+        states: weights and moments of each, as of `Torch.train`
+        done: steps taken before
+        orders: of `batch_order`, of each
+        rates: of learning, one a step, the same for all
+    """
+    first = self.first
+    start, *_ = states[0]
+    net = first.net(start, first.dots)
+    # weights and both moments, models x P each
+    weights, *moments = (
+        torch.tensor(np.stack(each), device=first.device)
+        for each in zip(*states)
+    )
+    weights = nn.Parameter(weights)
+    optimizer = first.optimizer(weights, moments, done)
+    losses = []
+    for k, rate in enumerate(rates):
+        ids, real = self.batch(orders, k)
+        losses.append(self.loss(net, weights, ids, real))
+        first.step(optimizer, weights, done + k + 1, rate)
+    trained = weights.detach(), *moments
+    for i, state in enumerate(states):
+        for kept, new in zip(state, trained):
+            kept[:] = new[i].cpu().numpy()
+    by_model = np.array(losses, float).T
+    return [*by_model]
 
 # %% ../nbs/rooms/nets.ipynb #b74afb9d
 class _Trained(NamedTuple):

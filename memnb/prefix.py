@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fastcore.basics import patch
+
 from .store import key_of
 
 if TYPE_CHECKING:
@@ -217,125 +219,134 @@ class Tree:
         self.parts = []
         self.groups = []
 
-    def add(self, i: int, ids: list, first: int) -> None:
-        """Take in a prompt
+# %% ../nbs/rooms/prefix.ipynb #a719025b
+@patch
+def add(self: Tree, i: int, ids: list, first: int) -> None:
+    """Take in a prompt
 
-        Args:
-            i: its number
-            ids: its tokens
-            first: behind this token and all later ones, scores are wanted
-        """
-        spans = _stretches(self.spans, 0, _shared(ids, self.path))
-        while spans and _length(spans[-1:]) < _FEW:
-            spans.pop()
-        # scores of the past are gone: where some are wanted, its end is read again
-        if spans and first < spans[0][1] <= self.past:
-            spans = _stretches(spans, 0, first)
-        shared = _length(spans)
-        start = self.past + len(self.tokens)
-        end = start + len(ids) - shared
-        self.tokens += ids[shared:]
-        self.places += range(shared, len(ids))
-        if end > start:
-            # a neighbour with the same past asks it together with this one
-            begin = start
-            if self.groups and self.groups[-1].past == spans:
-                begin = self.groups.pop().start
-            self.groups.append(Group(begin, end, [*spans]))
-            self.parts.append((start, end))
-            spans.append((start, end))
-        self.path = ids
-        self.spans = spans
-        places = []
-        for a, b in _stretches(spans, first):
-            places += range(a, b)
-        if places:
-            self.wanted.append(Wanted(i, places, spans))
+    Args:
+        i: its number
+        ids: its tokens
+        first: behind this token and all later ones, scores are wanted
+    """
+    spans = _stretches(self.spans, 0, _shared(ids, self.path))
+    while spans and _length(spans[-1:]) < _FEW:
+        spans.pop()
+    # scores of the past are gone: where some are wanted, its end is read again
+    if spans and first < spans[0][1] <= self.past:
+        spans = _stretches(spans, 0, first)
+    shared = _length(spans)
+    start = self.past + len(self.tokens)
+    end = start + len(ids) - shared
+    self.tokens += ids[shared:]
+    self.places += range(shared, len(ids))
+    if end > start:
+        # a neighbour with the same past asks it together with this one
+        begin = start
+        if self.groups and self.groups[-1].past == spans:
+            begin = self.groups.pop().start
+        self.groups.append(Group(begin, end, [*spans]))
+        self.parts.append((start, end))
+        spans.append((start, end))
+    self.path = ids
+    self.spans = spans
+    places = []
+    for a, b in _stretches(spans, first):
+        places += range(a, b)
+    if places:
+        self.wanted.append(Wanted(i, places, spans))
 
-    def attend(
-        self,
-        layer: int,
-        q: "torch.Tensor",
-        k: "torch.Tensor",
-        v: "torch.Tensor",
-        scale: float | None,
-    ) -> "torch.Tensor":
-        """Attention of all prompts in one layer, 1 x tokens x heads x width
+# %% ../nbs/rooms/prefix.ipynb #0b91d597
+@patch
+def attend(
+    self: Tree,
+    layer: int,
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    scale: float | None,
+) -> "torch.Tensor":
+    """Attention of all prompts in one layer, 1 x tokens x heads x width
 
-        Args:
-            layer: its number
-            q: queries, 1 x heads x tokens x width
-            k: keys, as q, with fewer heads where several share them
-            v: values, as k
-            scale: of the scores; None: one over the root of the width
-        """
-        import torch
+    Args:
+        layer: its number
+        q: queries, 1 x heads x tokens x width
+        k: keys, as q, with fewer heads where several share them
+        v: values, as k
+        scale: of the scores; None: one over the root of the width
+    """
+    import torch
 
-        if self.before:
-            k, v = (torch.cat(x, 2) for x in zip(self.before[layer], (k, v)))
-        self.kv[layer] = k, v
-        _, heads, tokens, _ = q.shape
-        # key heads x heads that share them x tokens x width
-        key_heads = k.shape[1]
-        q = q[0].unflatten(0, (key_heads, heads // key_heads))
-        k = k[0][:, None]
-        v = v[0][:, None]
-        means, logs = self._attend_itself(q, k, v, scale)
-        self._attend_past(means, logs, q, k, v, scale)
-        return means.view(1, heads, tokens, -1).transpose(1, 2)
+    if self.before:
+        k, v = (torch.cat(x, 2) for x in zip(self.before[layer], (k, v)))
+    self.kv[layer] = k, v
+    _, heads, tokens, _ = q.shape
+    # key heads x heads that share them x tokens x width
+    key_heads = k.shape[1]
+    q = q[0].unflatten(0, (key_heads, heads // key_heads))
+    k = k[0][:, None]
+    v = v[0][:, None]
+    means, logs = self._attend_itself(q, k, v, scale)
+    self._attend_past(means, logs, q, k, v, scale=scale)
+    return means.view(1, heads, tokens, -1).transpose(1, 2)
 
-    def _attend_itself(
-        self,
-        q: "torch.Tensor",
-        k: "torch.Tensor",
-        v: "torch.Tensor",
-        scale: float,
-    ):
-        "Means and logarithms of what each prompt added, which sees itself, each token up to its own place"
-        import torch
+# %% ../nbs/rooms/prefix.ipynb #e033e72f
+@patch
+def _attend_itself(
+    self: Tree,
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    scale: float,
+):
+    "Means and logarithms of what each prompt added, which sees itself, each token up to its own place"
+    import torch
 
-        key_heads, each, tokens, _ = q.shape
-        width = v.shape[-1]
-        means = q.new_empty(key_heads, each, tokens, width)
-        logs = q.new_empty(key_heads, each, tokens, dtype=torch.float32)
-        for a, b in self.parts:
-            rows = a - self.past, b - self.past
-            asked = _tokens(q, *rows)
-            keys = _tokens(k, a, b).expand(-1, each, -1, -1)
-            values = _tokens(v, a, b).expand(-1, each, -1, -1)
-            mean, log = _flash(asked, keys, values, scale, causal=True)
-            _tokens(means, *rows).copy_(mean)
-            _tokens(logs, *rows).copy_(log)
-        return means, logs
+    key_heads, each, tokens, _ = q.shape
+    width = v.shape[-1]
+    means = q.new_empty(key_heads, each, tokens, width)
+    logs = q.new_empty(key_heads, each, tokens, dtype=torch.float32)
+    for a, b in self.parts:
+        rows = a - self.past, b - self.past
+        asked = _tokens(q, *rows)
+        keys = _tokens(k, a, b).expand(-1, each, -1, -1)
+        values = _tokens(v, a, b).expand(-1, each, -1, -1)
+        mean, log = _flash(asked, keys, values, scale, causal=True)
+        _tokens(means, *rows).copy_(mean)
+        _tokens(logs, *rows).copy_(log)
+    return means, logs
 
-    def _attend_past(
-        self,
-        means: "torch.Tensor",
-        logs: "torch.Tensor",
-        q: "torch.Tensor",
-        k: "torch.Tensor",
-        v: "torch.Tensor",
-        scale: float,
-    ):
-        "Add each stretch of the past, which all prompts that have it ask together"
-        import torch
+# %% ../nbs/rooms/prefix.ipynb #c36577a0
+@patch
+def _attend_past(
+    self: Tree,
+    means: "torch.Tensor",
+    logs: "torch.Tensor",
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    *,
+    scale: float,
+):
+    "Add each stretch of the past, which all prompts that have it ask together"
+    import torch
 
-        for group in self.groups:
-            rows = group.start - self.past, group.end - self.past
-            # heads that share keys ask together, too
-            asked = _tokens(q, *rows).flatten(1, 2)[:, None]
-            mean = _tokens(means, *rows)
-            log = _tokens(logs, *rows)
-            for a, b in group.past:
-                keys = _tokens(k, a, b)
-                values = _tokens(v, a, b)
-                others, other_logs = _flash(asked, keys, values, scale)
-                others = others.view_as(mean)
-                other_logs = other_logs.view_as(log)
-                both = _merged(mean, log, others, other_logs)
-                # views of `means` and `logs`, which take the new numbers
-                mean.copy_(both)
-                log.copy_(torch.logaddexp(log, other_logs))
+    for group in self.groups:
+        rows = group.start - self.past, group.end - self.past
+        # heads that share keys ask together, too
+        asked = _tokens(q, *rows).flatten(1, 2)[:, None]
+        mean = _tokens(means, *rows)
+        log = _tokens(logs, *rows)
+        for a, b in group.past:
+            keys = _tokens(k, a, b)
+            values = _tokens(v, a, b)
+            others, other_logs = _flash(asked, keys, values, scale)
+            others = others.view_as(mean)
+            other_logs = other_logs.view_as(log)
+            both = _merged(mean, log, others, other_logs)
+            # views of `means` and `logs`, which take the new numbers
+            mean.copy_(both)
+            log.copy_(torch.logaddexp(log, other_logs))
 
 # %% ../nbs/rooms/prefix.ipynb #7dc2fad2
 def trees(ids: list, first: list, most: int = 4096) -> Iterator[Tree]:
@@ -427,135 +438,148 @@ class Tails:
         self.shared = {}
         self.space = {}
 
-    def _make_room(self, layer: int, kv: list, spans: list):
-        "Keys and values of what all rows share, and empty ones for the rows"
-        import torch
+# %% ../nbs/rooms/prefix.ipynb #a4511029
+@patch
+def _make_room(self: Tails, layer: int, kv: list, spans: list):
+    "Keys and values of what all rows share, and empty ones for the rows"
+    import torch
 
-        common = _stretches(spans, 0, self.start) or [(0, 0)]
-        self.shared[layer] = [
-            torch.cat([_tokens(x, a, b) for a, b in common], 2) for x in kv
-        ]
-        heads = kv[0].shape[1]
-        self.space[layer] = [
-            x.new_zeros(len(self.ends), heads, self.size, x.shape[3])
-            for x in kv
-        ]
+    common = _stretches(spans, 0, self.start) or [(0, 0)]
+    self.shared[layer] = [
+        torch.cat([_tokens(x, a, b) for a, b in common], 2) for x in kv
+    ]
+    heads = kv[0].shape[1]
+    self.space[layer] = [
+        x.new_zeros(len(self.ends), heads, self.size, x.shape[3]) for x in kv
+    ]
 
-    def _keys(self):
-        "Those of the first layer that this network computes, rows x heads x tokens x width"
-        keys, _ = next(iter(self.space.values()))
-        return keys
 
-    def take(self, tree: Tree) -> None:
-        """Put keys and values where answers go on
+@patch
+def _keys(self: Tails):
+    "Those of the first layer that this network computes, rows x heads x tokens x width"
+    keys, _ = next(iter(self.space.values()))
+    return keys
 
-        Args:
-            tree: computed, its prompts numbered as the rows are
-        """
-        for layer, kv in tree.kv.items():
-            for i, _, spans in tree.wanted:
-                if layer not in self.shared:
-                    self._make_room(layer, kv, spans)
-                end = 0
-                for a, b in _stretches(spans, self.start):
-                    start = end
-                    end += b - a
-                    for space, x in zip(self.space[layer], kv):
-                        row = _tokens(space, start, end)[i]
-                        row.copy_(_tokens(x, a, b)[0])
 
-    def step(self, net: "torch.nn.Module", tokens: list) -> "torch.Tensor":
-        """Scores behind one more token of each row, rows x vocabulary
+@patch
+def take(self: Tails, tree: Tree) -> None:
+    """Put keys and values where answers go on
 
-        Args:
-            net: the network, after `share_prefixes`
-            tokens: of each row
-        """
-        import torch
+    Args:
+        tree: computed, its prompts numbered as the rows are
+    """
+    for layer, kv in tree.kv.items():
+        for i, _, spans in tree.wanted:
+            if layer not in self.shared:
+                self._make_room(layer, kv, spans)
+            end = 0
+            for a, b in _stretches(spans, self.start):
+                start = end
+                end += b - a
+                for space, x in zip(self.space[layer], kv):
+                    row = _tokens(space, start, end)[i]
+                    row.copy_(_tokens(x, a, b)[0])
 
-        keys = self._keys()
-        device = keys.device
-        # rows that have ended keep their place and get token 0
-        ids, ends = torch.zeros(2, len(keys), dtype=torch.long)
-        ids[self.slots] = torch.tensor(tokens)
-        ends[self.slots] = torch.tensor(self.ends)
-        ids = ids.to(device)
-        self.at = ends.to(device)
-        self.rows = torch.arange(len(keys), device=device)
-        # what lies behind the end of a row is not seen
-        places = torch.arange(max(self.ends) + 1, device=device)
-        hidden = places > self.at[:, None]
-        never = _NEVER if keys.itemsize > 2 else -6e4  # 16 bits end at 65,504
-        self.mask = keys.new_zeros(hidden.shape).masked_fill(hidden, never)
-        with along(self), torch.inference_mode():
-            scores = net(
-                input_ids=ids[:, None],
-                position_ids=self.at[:, None] + self.start,
-                use_cache=False,
-            ).logits
-        self.ends = [end + 1 for end in self.ends]
-        return scores[self.slots, -1]
+# %% ../nbs/rooms/prefix.ipynb #a19fed85
+@patch
+def step(self: Tails, net: "torch.nn.Module", tokens: list) -> "torch.Tensor":
+    """Scores behind one more token of each row, rows x vocabulary
 
-    def attend(
-        self,
-        layer: int,
-        q: "torch.Tensor",
-        k: "torch.Tensor",
-        v: "torch.Tensor",
-        scale: float | None,
-    ) -> "torch.Tensor":
-        """Attention of the new tokens in one layer, rows x 1 x heads x width
+    Args:
+        net: the network, after `share_prefixes`
+        tokens: of each row
+    """
+    import torch
 
-        Args:
-            layer: its number
-            q: queries, rows x heads x 1 x width
-            k: keys, as q, with fewer heads where several share them
-            v: values, as k
-            scale: of the scores; None: one over the root of the width
-        """
-        rows, heads, _, width = q.shape
-        key_heads = k.shape[1]
-        each = heads // key_heads
-        tails = []
-        for space, new in zip(self.space[layer], (k, v)):
-            space[self.rows, :, self.at] = new[:, :, 0]
-            seen = self.mask.shape[1]
-            tails.append(_tokens(space, 0, seen))
-        # heads that share keys ask together
-        q = q.reshape(rows, key_heads, each, width)
-        mask = self.mask[:, None, None].repeat(1, 1, each, 1)
-        means, logs = _flash(q, *tails, scale, mask=mask)
-        if self.start:
-            others = self._attend_shared(layer, q, scale)
-            means = _merged(means, logs, *others)
-        return means.reshape(rows, 1, heads, -1)
+    keys = self._keys()
+    device = keys.device
+    # rows that have ended keep their place and get token 0
+    ids, ends = torch.zeros(2, len(keys), dtype=torch.long)
+    ids[self.slots] = torch.tensor(tokens)
+    ends[self.slots] = torch.tensor(self.ends)
+    ids = ids.to(device)
+    self.at = ends.to(device)
+    self.rows = torch.arange(len(keys), device=device)
+    # what lies behind the end of a row is not seen
+    places = torch.arange(max(self.ends) + 1, device=device)
+    hidden = places > self.at[:, None]
+    never = _NEVER if keys.itemsize > 2 else -6e4  # 16 bits end at 65,504
+    self.mask = keys.new_zeros(hidden.shape).masked_fill(hidden, never)
+    with along(self), torch.inference_mode():
+        scores = net(
+            input_ids=ids[:, None],
+            position_ids=self.at[:, None] + self.start,
+            use_cache=False,
+        ).logits
+    self.ends = [end + 1 for end in self.ends]
+    return scores[self.slots, -1]
 
-    def _attend_shared(self, layer: int, q: "torch.Tensor", scale: float):
-        "Means and logarithms of what all rows share, which they ask together"
-        rows, key_heads, each, _ = q.shape
-        asked = q.transpose(0, 1).flatten(1, 2)[:, None]
-        keys, values = self.shared[layer]
-        # one row of heads becomes a row for each
-        keys = keys[0][:, None]
-        values = values[0][:, None]
-        means, logs = _flash(asked, keys, values, scale)
-        by_row = key_heads, rows, each
-        means = means.view(*by_row, -1).transpose(0, 1)
-        logs = logs.view(by_row).transpose(0, 1)
-        return means, logs
+# %% ../nbs/rooms/prefix.ipynb #71877496
+@patch
+def attend(  # noqa: F811 - of another class
+    self: Tails,
+    layer: int,
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    scale: float | None,
+) -> "torch.Tensor":
+    """Attention of the new tokens in one layer, rows x 1 x heads x width
 
-    def keep(self, rows: list) -> None:
-        """Go on with some of the rows that are left; half of the room goes when half of them have gone
+    Args:
+        layer: its number
+        q: queries, rows x heads x 1 x width
+        k: keys, as q, with fewer heads where several share them
+        v: values, as k
+        scale: of the scores; None: one over the root of the width
+    """
+    rows, heads, _, width = q.shape
+    key_heads = k.shape[1]
+    each = heads // key_heads
+    tails = []
+    for space, new in zip(self.space[layer], (k, v)):
+        space[self.rows, :, self.at] = new[:, :, 0]
+        seen = self.mask.shape[1]
+        tails.append(_tokens(space, 0, seen))
+    # heads that share keys ask together
+    q = q.reshape(rows, key_heads, each, width)
+    mask = self.mask[:, None, None].repeat(1, 1, each, 1)
+    means, logs = _flash(q, *tails, scale, mask=mask)
+    if self.start:
+        others = self._attend_shared(layer, q, scale)
+        means = _merged(means, logs, *others)
+    return means.reshape(rows, 1, heads, -1)
 
-        Args:
-            rows: their places among those that are left
-        """
-        self.slots = [self.slots[j] for j in rows]
-        self.ends = [self.ends[j] for j in rows]
-        if 2 * len(rows) <= len(self._keys()):
-            for layer, kv in self.space.items():
-                self.space[layer] = [x[self.slots] for x in kv]
-            self.slots = [*range(len(rows))]
+# %% ../nbs/rooms/prefix.ipynb #034b4ead
+@patch
+def _attend_shared(self: Tails, layer: int, q: "torch.Tensor", scale: float):
+    "Means and logarithms of what all rows share, which they ask together"
+    rows, key_heads, each, _ = q.shape
+    asked = q.transpose(0, 1).flatten(1, 2)[:, None]
+    keys, values = self.shared[layer]
+    # one row of heads becomes a row for each
+    keys = keys[0][:, None]
+    values = values[0][:, None]
+    means, logs = _flash(asked, keys, values, scale)
+    by_row = key_heads, rows, each
+    means = means.view(*by_row, -1).transpose(0, 1)
+    logs = logs.view(by_row).transpose(0, 1)
+    return means, logs
+
+
+@patch
+def keep(self: Tails, rows: list) -> None:
+    """Go on with some of the rows that are left; half of the room goes when half of them have gone
+
+    Args:
+        rows: their places among those that are left
+    """
+    self.slots = [self.slots[j] for j in rows]
+    self.ends = [self.ends[j] for j in rows]
+    if 2 * len(rows) <= len(self._keys()):
+        for layer, kv in self.space.items():
+            self.space[layer] = [x[self.slots] for x in kv]
+        self.slots = [*range(len(rows))]
 
 # %% ../nbs/rooms/prefix.ipynb #3d3a4704
 def rng_of(settings: dict, prompt: str | list) -> "torch.Generator | None":
