@@ -26,6 +26,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pandas as pd
+from fastcore.basics import patch
 
 from .core import did_you_mean, package_dir, require, say, wheel_file
 
@@ -341,17 +342,33 @@ def _looks_like_row(df: pd.DataFrame):
     return 2 * sum(alike) >= len(alike)
 
 # %% ../nbs/rooms/data.ipynb #a01f6553
-def _below(text: str, skip: int) -> str:
-    "A text without its first lines"
-    end = "\n" if "\n" in text else "\r"
-    return (text.split(end, skip) + [""] * skip)[skip]
+def _line_end(text: str) -> str:
+    "What ends the lines of a text; old files of the Macintosh have a carriage return alone"
+    return "\n" if "\n" in text else "\r"
 
 
-def _guessed_separator(text: str, least: int) -> str:
-    "What separates the values of a text that does not say so; with one column in it perhaps nothing"
-    line = re.split(r"\n" if "\n" in text else r"\r", text, maxsplit=1)[0]
+def _guessed_separator(text: str, end: str, least: int) -> str:
+    """What separates the values of a text that does not say so
+
+    Args:
+        text: from the first line of the table on
+        end: what ends its lines
+        least: columns; with one, the first line may have no separator
+    """
+    line = text.split(end, 1)[0]
     signs = [s for s in ",;\t|" if least > 1 or s in line]
     return _separator(text, signs)
+
+# %% ../nbs/rooms/data.ipynb #3b86b1d9
+def _say_if_row(df: pd.DataFrame, line: str, what: str) -> None:
+    "Say so where the first line of a file, taken for the names of its columns, looks like one of its rows"
+    if not _looks_like_row(df):
+        return
+    cure = "header=False (--no-header in a terminal) says that it is one"
+    say(
+        f"{what}: its first line, {line[:50]!r}, is taken for the names of the columns, and looks "
+        f"like a row; {cure}"
+    )
 
 # %% ../nbs/rooms/data.ipynb #3a3ab6b6
 def _read_csv(
@@ -369,13 +386,13 @@ def _read_csv(
         say(
             f"{what}: its first line says that {sep!r} separates values, and is left out"
         )
-    below = _below(text, skip)
+    end = _line_end(text)
+    below = (text.split(end, skip) + [""] * skip)[skip]
     is_guessed = sep is None
     if is_guessed:
-        sep = _guessed_separator(below, least)
-    records, blanks = _without_blanks(
-        _records(below, what, sep, skip), what, least
-    )
+        sep = _guessed_separator(below, end, least)
+    every = _records(below, what, sep, skip)
+    records, blanks = _without_blanks(every, what, least)
     _check_first(records, what, least)
     first = records[0]
     if header:
@@ -389,12 +406,8 @@ def _read_csv(
     if blanks:
         say(f"{what}: {blanks} blank lines between its rows are left out")
     df = pd.DataFrame([row.values for row in rows], columns=names)
-    if is_guessed and header and _looks_like_row(df):
-        cure = "header=False (--no-header in a terminal) says that it is one"
-        say(
-            f"{what}: its first line, {first.text[:50]!r}, is taken for the names of the columns, and looks "
-            f"like a row; {cure}"
-        )
+    if is_guessed and header:
+        _say_if_row(df, first.text, what)
     header_line = first.text if header else ""
     return _Csv(sep, header_line, [row.text for row in rows], df)
 
@@ -443,26 +456,6 @@ class Table:
         roles = f"target {self.target}, unique {self.unique}"
         return f"{self.name} ({self.split}): {size}, {roles}\n{self.origin}"
 
-    @property
-    def names(self) -> list:
-        "Names of the columns"
-        return list(self.df.columns)
-
-    @property
-    def lines(self) -> list:
-        "Header, where there is one, and rows as in the file"
-        return [self.header, *self.rows] if self.header else [*self.rows]
-
-    @property
-    def text(self) -> str:
-        "The lines of the file, without the last line end"
-        return "\n".join(self.lines)
-
-    @property
-    def duplicates(self) -> int:
-        "Number of rows that have an equal row elsewhere in the table"
-        return sum(n for n in Counter(self.rows).values() if n > 1)
-
     def typed(self) -> pd.DataFrame:
         "DataFrame with numbers where a column has them, and NaN for missing values"
         return self._typed().copy()
@@ -472,6 +465,30 @@ class Table:
         bare = self.df.apply(lambda column: column.str.strip())
         present = self.df.mask(bare.isin(MISSING))
         return present.apply(_numbers)
+
+# %% ../nbs/rooms/data.ipynb #7eee6e95
+@patch(as_prop=True)
+def names(self: Table) -> list:
+    "Names of the columns"
+    return list(self.df.columns)
+
+
+@patch(as_prop=True)
+def lines(self: Table) -> list:
+    "Header, where there is one, and rows as in the file"
+    return [self.header, *self.rows] if self.header else [*self.rows]
+
+
+@patch(as_prop=True)
+def text(self: Table) -> str:
+    "The lines of the file, without the last line end"
+    return "\n".join(self.lines)
+
+
+@patch(as_prop=True)
+def duplicates(self: Table) -> int:
+    "Number of rows that have an equal row elsewhere in the table"
+    return sum(n for n in Counter(self.rows).values() if n > 1)
 
 # %% ../nbs/rooms/data.ipynb #ba4a3f94
 def _numbers(column: pd.Series):
@@ -569,7 +586,7 @@ def _known_set(line: dict):
     read = dict(rows=rows, sha256=sums, names=names)
     return SimpleNamespace(**line | read | single | several)
 
-
+# %% ../nbs/rooms/data.ipynb #b5a1a346
 def _known_sets(lines: Iterable[dict]) -> dict:
     """The sets of `data.csv` by their names
 
@@ -917,10 +934,8 @@ def _load_table(
     encoding: str | None,
 ):
     "A table, known (`one`) or the user's, with the roles of columns that are known"
-    if one:
-        split, what, raw = next(_gather(one, split))
-    else:
-        split, what, raw = _own_table(source, split)
+    gathered = next(_gather(one, split)) if one else _own_table(source, split)
+    split, what, raw = gathered
     is_frame = isinstance(source, pd.DataFrame)
     called = one.name if one else name or _name_of_table(source)
     table = _as_table(

@@ -59,14 +59,16 @@ class Config:
         # two for a product and its sum, once forward and twice backward
         return 6 * (self.vocab * self.d + self.layers * layer)
 
-    def state(self, seed: int = 0) -> list:
-        """What a training begins with: weights, and both moments of Adam, float32 arrays of P
+# %% ../nbs/rooms/engine.ipynb #55b01d44
+@patch
+def state(self: Config, seed: int = 0) -> list:
+    """What a training begins with: weights, and both moments of Adam, float32 arrays of P
 
-        Args:
-            seed: of the weights
-        """
-        weights = init_weights(self, seed)
-        return [weights, np.zeros_like(weights), np.zeros_like(weights)]
+    Args:
+        seed: of the weights
+    """
+    weights = init_weights(self, seed)
+    return [weights, np.zeros_like(weights), np.zeros_like(weights)]
 
 # %% ../nbs/rooms/engine.ipynb #cf119adf
 def _shapes(c: Config) -> Iterator[tuple[str, tuple]]:

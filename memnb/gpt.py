@@ -217,19 +217,6 @@ class _Run:
         if folder and self.file.exists():
             self.resume()
 
-    # --- what is kept in a file
-
-    # --- evaluations
-
-    # --- steps
-
-    def threads(self, most: int):
-        "Threads for the next steps: so many, or fewer if these took steps faster"
-        if most not in self.pace:
-            return most
-        tried = [threads for threads in self.pace if threads <= most]
-        return min(tried, key=self.pace.get)
-
     def fit(self):
         "The trained model"
         if not self.how.bits:
@@ -244,6 +231,15 @@ class _Run:
             self.note,
             watched=np.array(self.each),
         )
+
+# %% ../nbs/rooms/gpt.ipynb #0f87109e
+@patch
+def threads(self: _Run, most: int):
+    "Threads for the next steps: so many, or fewer if these took steps faster"
+    if most not in self.pace:
+        return most
+    tried = [threads for threads in self.pace if threads <= most]
+    return min(tried, key=self.pace.get)
 
 # %% ../nbs/rooms/gpt.ipynb #b557ea19
 @patch
@@ -373,7 +369,7 @@ def order(self: _Run, steps: int):
     # -1: nothing in this place
     return np.where(lens[order] > 0, order, -1)
 
-
+# %% ../nbs/rooms/gpt.ipynb #29445a43
 @patch
 def begin(self: _Run):
     "Look at the model as it begins, or as it was left"

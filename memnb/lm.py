@@ -120,8 +120,7 @@ class LM(ABC):
         name: str,  # as given to `load`
         id: str,  # identity in the store: name, revision, precision, and whatever else changes answers
         mode: str = "completion",  # mode that the tests use by default
-        store: Store
-        | None = None,  # where answers are kept; default: the user's store
+        store: Store | None = None,  # of answers; default: the user's
     ):
         if mode not in ("chat", "completion"):
             raise ValueError(f"mode is 'chat' or 'completion', not {mode!r}")
@@ -437,7 +436,7 @@ def load(
         counts.models[key] = dry(name, store, mode)
     return counts.models[key]
 
-
+# %% ../nbs/rooms/lm.ipynb #4e858e36
 def _load(
     name: str, store: Store | None = None, mode: str | None = None, **settings
 ) -> LM:

@@ -55,58 +55,62 @@ class GPT(nn.Module):
         self.dots = dots
         self.weights = nn.Parameter(torch.tensor(weights))
 
-    def product(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        """x w; with `dots` of factors in bfloat16, and so are the products that the gradient needs
+# %% ../nbs/rooms/nets.ipynb #32b7ea8e
+@patch
+def product(self: GPT, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """x w; with `dots` of factors in bfloat16, and so are the products that the gradient needs
 
-        Args:
-            x: numbers of each token, ... x width
-            w: weights, width x ...
-        """
-        if not self.dots:
-            return x @ w
-        y = _seen(x) @ _seen(w)
-        if y.requires_grad:
-            y.register_hook(lambda g: g.bfloat16().float())
-        return y
+    Args:
+        x: numbers of each token, ... x width
+        w: weights, width x ...
+    """
+    if not self.dots:
+        return x @ w
+    y = _seen(x) @ _seen(w)
+    if y.requires_grad:
+        y.register_hook(lambda g: g.bfloat16().float())
+    return y
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Scores of tokens
+# %% ../nbs/rooms/nets.ipynb #a39de7d7
+@patch
+def forward(self: GPT, ids: torch.Tensor) -> torch.Tensor:
+    """Scores of tokens
 
-        Args:
-            ids: of the tokens, N x T
-        """
-        c = self.config
-        weights = _seen(self.weights) if self.bf16 else self.weights
-        w = parts(c, weights)
+    Args:
+        ids: of the tokens, N x T
+    """
+    c = self.config
+    weights = _seen(self.weights) if self.bf16 else self.weights
+    w = parts(c, weights)
 
-        def norm(x: "torch.Tensor", name: str):
-            gain, shift = w[name]
-            return F.layer_norm(x, (c.d,), gain, shift)
+    def norm(x: "torch.Tensor", name: str):
+        gain, shift = w[name]
+        return F.layer_norm(x, (c.d,), gain, shift)
 
-        def linear(x: "torch.Tensor", name: str):
-            return self.product(x, w[name]) + w[f"{name}_b"]
+    def linear(x: "torch.Tensor", name: str):
+        return self.product(x, w[name]) + w[f"{name}_b"]
 
-        def attention(x: "torch.Tensor", layer: int) -> "torch.Tensor":
-            # N x T x 3 d becomes queries, keys and values, each N x heads x T x width
-            qkv = linear(x, f"{layer}.qkv").unflatten(2, (3, c.heads, -1))
-            q, k, v = qkv.permute(2, 0, 3, 1, 4)
-            read = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            return linear(read.transpose(1, 2).flatten(2), f"{layer}.proj")
+    def attention(x: "torch.Tensor", layer: int) -> "torch.Tensor":
+        # N x T x 3 d becomes queries, keys and values, each N x heads x T x width
+        qkv = linear(x, f"{layer}.qkv").unflatten(2, (3, c.heads, -1))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        read = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return linear(read.transpose(1, 2).flatten(2), f"{layer}.proj")
 
-        def perceptron(x: "torch.Tensor", layer: int) -> "torch.Tensor":
-            inner = linear(x, f"{layer}.fc")
-            return linear(F.gelu(inner, approximate="tanh"), f"{layer}.out")
+    def perceptron(x: "torch.Tensor", layer: int) -> "torch.Tensor":
+        inner = linear(x, f"{layer}.fc")
+        return linear(F.gelu(inner, approximate="tanh"), f"{layer}.out")
 
-        # position 0 reads no token
-        read = F.embedding(ids[:, :-1], w["wte"])
-        before = F.pad(read, (0, 0, 1, 0))
-        tokens = ids.shape[1]
-        x = before + w["wpe"][:tokens]
-        # Radford et al. (2019): norms stand before what they feed
-        for i in range(c.layers):
-            x = x + attention(norm(x, f"{i}.ln1"), i)
-            x = x + perceptron(norm(x, f"{i}.ln2"), i)
-        return self.product(norm(x, "lnf"), w["wte"].T)
+    # position 0 reads no token
+    read = F.embedding(ids[:, :-1], w["wte"])
+    before = F.pad(read, (0, 0, 1, 0))
+    tokens = ids.shape[1]
+    x = before + w["wpe"][:tokens]
+    # Radford et al. (2019): norms stand before what they feed
+    for i in range(c.layers):
+        x = x + attention(norm(x, f"{i}.ln1"), i)
+        x = x + perceptron(norm(x, f"{i}.ln2"), i)
+    return self.product(norm(x, "lnf"), w["wte"].T)
 
 # %% ../nbs/rooms/nets.ipynb #cf820adf
 def _logprobs(net, ids: "torch.Tensor"):
@@ -238,7 +242,7 @@ def optimizer(
     optimizer.state[weights] = state
     return optimizer
 
-
+# %% ../nbs/rooms/nets.ipynb #6ebed266
 @patch
 def step(
     self: Torch,
@@ -288,7 +292,7 @@ def train(
         kept[:] = new.cpu().numpy()
     return np.array(losses)
 
-
+# %% ../nbs/rooms/nets.ipynb #64d9ae68
 @patch
 def score(self: Torch, state: list, ids: np.ndarray, lens: np.ndarray) -> tuple:
     """As `Native.score`

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import NamedTuple, get_type_hints
 
 import pydantic
+from fastcore.basics import patch
 
 from .core import did_you_mean, package_dir, root, share_dir
 
@@ -96,6 +97,26 @@ def syntax_tree(source: str) -> ast.Module:
         return ast.parse(source)
 
 # %% ../nbs/rooms/papers.ipynb #c92090fa
+def _comments_of(source: str) -> tuple[dict, dict]:
+    "Comments of a source by their lines: all of them, and those that stand on a line of their own"
+    tokens = tokenize.generate_tokens(StringIO(source).readline)
+    comments = [t for t in tokens if t.type == tokenize.COMMENT]
+    helps = {t.start[0]: t.string.lstrip("# ") for t in comments}
+    above = {
+        t.start[0]: t.string.lstrip("# ")
+        for t in comments
+        if t.line.lstrip().startswith("#")
+    }
+    return helps, above
+
+
+def _target_of(statement: ast.stmt) -> ast.expr | None:
+    "What a statement assigns to; None for one that assigns nothing"
+    if isinstance(statement, ast.Assign):
+        return statement.targets[0]
+    return getattr(statement, "target", None)
+
+# %% ../nbs/rooms/papers.ipynb #bda68255
 def parameters_of(source: str, name: str, inside: str = "") -> dict:
     """Parameters that a cell of a notebook assigns, or a class of a module: name -> `Param`.
 
@@ -117,20 +138,9 @@ def parameters_of(source: str, name: str, inside: str = "") -> dict:
             (c.body for c in body if getattr(c, "name", "") == inside), []
         )
     params = {}
-    tokens = tokenize.generate_tokens(StringIO(source).readline)
-    comments = [t for t in tokens if t.type == tokenize.COMMENT]
-    helps = {t.start[0]: t.string.lstrip("# ") for t in comments}
-    above = {
-        t.start[0]: t.string.lstrip("# ")
-        for t in comments
-        if t.line.lstrip().startswith("#")
-    }
+    helps, above = _comments_of(source)
     for s in body:
-        target = (
-            s.targets[0]
-            if isinstance(s, ast.Assign)
-            else getattr(s, "target", None)
-        )
+        target = _target_of(s)
         if not isinstance(target, ast.Name) or not getattr(s, "value", None):
             continue
         try:
@@ -269,23 +279,25 @@ class Paper:
             if name.startswith("fig")
         }
 
-    def sizes(self, given: dict = None) -> Sizes:
-        """The sizes of a run, an object of the paper's own type; `given` differ from those of the smoke profile.
+# %% ../nbs/rooms/papers.ipynb #6fb31379
+@patch
+def sizes(self: Paper, given: dict = None) -> Sizes:
+    """The sizes of a run, an object of the paper's own type; `given` differ from those of the smoke profile.
 
-        ValueError for a name that nobody knows or a value of another type.
-        """
-        kind = get_type_hints(self.measure)["sizes"]
-        try:
-            return kind.model_validate(given or {})
-        except pydantic.ValidationError as e:
-            first = e.errors()[0]
-            name = ".".join(map(str, first["loc"]))
-            hint = "; papermill takes lists and sizes by -y"
-            if first["type"] == "extra_forbidden":
-                hint = did_you_mean(name, kind.model_fields)
-            raise ValueError(
-                f"sizes of {self.word}: {name} {first['msg']}{hint}"
-            ) from None
+    ValueError for a name that nobody knows or a value of another type.
+    """
+    kind = get_type_hints(self.measure)["sizes"]
+    try:
+        return kind.model_validate(given or {})
+    except pydantic.ValidationError as e:
+        first = e.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        hint = "; papermill takes lists and sizes by -y"
+        if first["type"] == "extra_forbidden":
+            hint = did_you_mean(name, kind.model_fields)
+        raise ValueError(
+            f"sizes of {self.word}: {name} {first['msg']}{hint}"
+        ) from None
 
 # %% ../nbs/rooms/papers.ipynb #eaf32ce4
 def _module(name: str) -> ModuleType | None:

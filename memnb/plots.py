@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from fastcore.basics import patch
 
 from .core import figures_dir, package_dir, replacing
 
@@ -315,26 +316,28 @@ class Slide(Picture):
         self.name = name
         self.start = start
 
-    def script(self) -> str:
-        "The HTML of the slider: an empty element, which its script fills"
-        urls = [
-            f"data:image/png;base64,{b64encode(frame.png).decode()}"
-            for frame in self.frames
-        ]
-        mark = hashlib.sha256("".join(urls).encode()).hexdigest()[:12]
-        given = json.dumps([urls, self.stops, self.name, self.start])[1:-1]
-        turn = (package_dir() / "slide.js").read_text(encoding="utf8")
-        return (
-            f'<div class="memnb-slide" data-slide="{mark}"></div>\n<script>\n'
-            f"for (const box of document.querySelectorAll('[data-slide=\"{mark}\"]'))\n"
-            f"{turn.strip()}(box, {given});\n</script>"
-        )
-
     def _ipython_display_(self):
         from IPython.display import HTML, display
 
         super()._ipython_display_()
         display(HTML(self.script()))
+
+# %% ../nbs/rooms/plots.ipynb #d107071a
+@patch
+def script(self: Slide) -> str:
+    "The HTML of the slider: an empty element, which its script fills"
+    urls = [
+        f"data:image/png;base64,{b64encode(frame.png).decode()}"
+        for frame in self.frames
+    ]
+    mark = hashlib.sha256("".join(urls).encode()).hexdigest()[:12]
+    given = json.dumps([urls, self.stops, self.name, self.start])[1:-1]
+    turn = (package_dir() / "slide.js").read_text(encoding="utf8")
+    return (
+        f'<div class="memnb-slide" data-slide="{mark}"></div>\n<script>\n'
+        f"for (const box of document.querySelectorAll('[data-slide=\"{mark}\"]'))\n"
+        f"{turn.strip()}(box, {given});\n</script>"
+    )
 
 # %% ../nbs/rooms/plots.ipynb #2c17dd83
 def slide(draw: Callable, stops: list, name: str, start: int = 0) -> Slide:

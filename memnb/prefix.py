@@ -460,7 +460,7 @@ def _keys(self: Tails):
     keys, _ = next(iter(self.space.values()))
     return keys
 
-
+# %% ../nbs/rooms/prefix.ipynb #10a09663
 @patch
 def take(self: Tails, tree: Tree) -> None:
     """Put keys and values where answers go on

@@ -206,6 +206,18 @@ def registered_file(paper: str) -> Path:
     """
     return data_dir() / "papers" / paper / "registered.csv"
 
+# %% ../nbs/rooms/registered.ipynb #cfba1120
+def _write_rules(file: Path, lines: list[tuple]) -> None:
+    "Write the table of registered rules, whole or not at all"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file) as part:
+        table = pd.DataFrame(lines, columns=REGISTERED)
+        part.write_text(
+            table.to_csv(index=False, lineterminator="\n"),
+            encoding="utf-8",
+            newline="",
+        )
+
 # %% ../nbs/rooms/registered.ipynb #6c8e38fc
 def register(
     paper: str,
@@ -238,14 +250,7 @@ def register(
         note = notes.get(claim.id, "")
         lines.append((claim.id, rule, results.CONFIRM, seed, today, note))
     file = registered_file(paper)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file) as part:
-        table = pd.DataFrame(lines, columns=REGISTERED)
-        part.write_text(
-            table.to_csv(index=False, lineterminator="\n"),
-            encoding="utf-8",
-            newline="",
-        )
+    _write_rules(file, lines)
     return file
 
 # %% ../nbs/rooms/registered.ipynb #b3d8e0f2
