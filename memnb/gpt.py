@@ -235,7 +235,11 @@ class _Run:
 # %% ../nbs/rooms/gpt.ipynb #0f87109e
 @patch
 def threads(self: _Run, most: int):
-    "Threads for the next steps: so many, or fewer if these took steps faster"
+    """Threads for the next steps: so many, or fewer if these took steps faster
+
+    Args:
+        most: threads at most
+    """
     if most not in self.pace:
         return most
     tried = [threads for threads in self.pace if threads <= most]
@@ -283,7 +287,11 @@ def resume(self: _Run):
 # %% ../nbs/rooms/gpt.ipynb #4a95c1c9
 @patch
 def score(self: _Run, trained_on: bool):
-    "Log-probabilities of the training sequences, if wanted, and behind them of those watched"
+    """Log-probabilities of the training sequences, if wanted, and behind them of those watched
+
+    Args:
+        trained_on: whether the training sequences are wanted
+    """
     sets = [*self.eval_sets.values()]
     if trained_on:
         sets = [self.data, *sets]
@@ -311,7 +319,11 @@ def evaluate(self: _Run, loss: float | None = None):
 # %% ../nbs/rooms/gpt.ipynb #7d56920a
 @patch
 def row(self: _Run, loss: float | None):
-    "Losses and bits of what was scored last; those of watched sequences are also kept one by one"
+    """Losses and bits of what was scored last; those of watched sequences are also kept one by one
+
+    Args:
+        loss: of the steps before, nats per token; None before the first
+    """
     ids, lens = self.data
     tokens = int(lens.sum())
     steps_of_epoch = -(-len(ids) // self.how.batch)
@@ -381,7 +393,13 @@ def begin(self: _Run):
 
 @patch
 def took(self: _Run, steps: int, losses: "np.ndarray", seconds: float):
-    "Count and evaluate steps that were taken; a loss is no number where a step has none"
+    """Count and evaluate steps that were taken; a loss is no number where a step has none
+
+    Args:
+        steps: how many were to be taken
+        losses: of each step, nats per token; fewer where one is not a number
+        seconds: that they took
+    """
     self.done += steps
     self.spent += seconds
     threads = getattr(self.engine, "threads", 1)
