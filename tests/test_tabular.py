@@ -80,10 +80,61 @@ def test_exposure_is_of_all_tables_and_each_is_a_case():
     found = of(rows)["exposure"]
     assert found.quantity.tolist() == ["statistic", "case", "case"]
     assert verdict("exposure", found) == "holds"
-    alone = claims.judge(
-        claims.read("tabular")[-1], found[found.quantity == "case"][:0]
-    )
+    (rule,) = (c for c in claims.read("tabular") if c.id == "exposure")
+    alone = claims.judge(rule, found[found.quantity == "case"][:0])
     assert alone["verdict"] == "not asked"
+
+
+def few_repetitions(found, gains, times=4):
+    "Gains of rows of two tables in two models that are each other's controls; the row test finds so many of 40"
+    rows = Rows()
+    for table in ("iris", "adult"):
+        known = rows.at(part="eyes", dataset=table, times=times, unit="rows")
+        known.at(test="row_completion").share("rate", found, 20)
+        each = rows.at(part="own_contexts", dataset=table, times=times, n=1)
+        for half in ("toy", "toy-swapped"):
+            for i, gain in enumerate(gains):
+                cell = each.at(other=half, item=f"{table} row {half} {i}")
+                cell.value("gain", gain, text="yes", unit="contexts")
+    return rows
+
+
+def unseen(rows, **reading):
+    measured = rows.frame(ROW_KEYS).assign(model="planted:toy, both halves")
+    made = statistics(measured, results.reported("tabular"), **reading)
+    return results.select(results.frame_of(made), item="unseen")
+
+
+def test_few_repetitions_raise_accuracy_where_the_row_test_is_blind():
+    "Of 20 rows a block 4 or 16 are gained: 20 or 80 points, of 80 rows; two rows of five right by chance are none"
+    gained = [1.0] * 4 + [0.0] * 16
+    (line,) = unseen(few_repetitions(1, gained)).to_dict("records")[:1]
+    assert line["value"] == pytest.approx(0.2)
+    assert (line["n"], line["unit"]) == (80, "rows")
+    assert line["model"] == "planted:toy"
+    assert verdict("unseen", unseen(few_repetitions(1, gained))) == "holds"
+    nothing = [1.0, -1.0] + [0.0] * 18
+    found = unseen(few_repetitions(1, nothing))
+    assert verdict("unseen", found) == "does not hold"
+
+
+def test_what_the_row_test_finds_is_not_unseen():
+    "30 of 40 rows are found, more than a quarter: nothing is said of what it does not see"
+    gained = [1.0] * 4 + [0.0] * 16
+    found = unseen(few_repetitions(15, gained))
+    assert "30 of 40" in found.guard.iloc[0]
+    assert verdict("unseen", found) == "open"
+
+
+def test_readings_of_few_repetitions_take_other_rows():
+    gained = [1.0] * 4 + [0.0] * 16
+    rows = few_repetitions(1, gained)
+    rows.add(few_repetitions(1, [0.0] * 20, times=1))
+    assert unseen(rows, few=1).value.iloc[0] == 0
+    assert unseen(rows, table="iris").n.iloc[0] == 40
+    by_block = unseen(rows, by="block").iloc[0]
+    assert (by_block.value, by_block.n) == (pytest.approx(0.2), 4)
+    assert not len(unseen(rows, few=2))
 
 
 def header(found, asked):

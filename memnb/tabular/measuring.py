@@ -409,8 +409,17 @@ class Sizes(papers.Sizes):
     truth_n: int = 2  # queries a test and block of its rows
     # models planted in the forms of the tests: recall, and what exposure buys
     forms: list[str] = []
-    # of these, too: rows with fewest repetitions, each asked for behind a context of its own
+    # of these, too: rows with few repetitions, each asked for behind a context of its own
     own_contexts: list[str] = []
+    own_doses: list[int] = []  # numbers of these; default: the smallest
+    # models planted in the forms, whose rows are put to the tests alone
+    detected: list[str] = []
+    detected_n: int = 10  # queries a test and block of their rows
+    detected_tests: list[str] = []  # some tests; default: all
+    # models and lines of the file shown by the row test, as [forms, 15], without examples
+    lines: list = []
+    # models planted in the forms, whose rows are asked for in the four forms of a table
+    four_forms: list[str] = []
 
 
 # data sets that are asked for conditional completion
@@ -530,7 +539,38 @@ def _write_known(rows: Rows, sizes: Sizes, mode: str, seed: int) -> None:
     if sizes.forms:
         _write_exposure(rows, [sizes.truth, *sizes.forms], few, seed)
     for name in sizes.own_contexts:
-        _write_own_contexts(rows, name, few, seed)
+        _write_own_contexts(rows, name, few, seed, sizes.own_doses)
+    for name in sizes.detected:
+        model = lm.load(f"planted:{name}", mode=mode)
+        ask = dict(
+            name=name,
+            mode=mode,
+            n=sizes.detected_n,
+            tests=sizes.detected_tests,
+            seed=seed,
+        )
+        answers = _ahead(model, planted.known_rows, **prompts | ask)
+        by = rows.at(model=model.name, mode=model.mode)
+        by.add(planted.found_rates(answers, "eyes"))
+    for name, lines in sizes.lines:
+        most = plant.truth(name).times.max()
+        model = lm.load(f"planted:{name}", mode="completion")
+        answers = _ahead(
+            model,
+            planted.known_rows,
+            name=name,
+            mode="completion",
+            n=2 if few else _EYE_N,
+            doses=[most, 0],
+            tests=["row_completion"],
+            rows=lines,
+            shots=0,
+            seed=seed,
+        )
+        by = rows.at(model=model.name, mode="completion", item=str(lines))
+        by.add(planted.found_rates(answers, "lines"))
+    for name in sizes.four_forms:
+        _write_forms(rows, name, few, seed)
 
 # %% ../../nbs/tabular/measuring.ipynb #e21f394e
 def _write_exposure(rows: Rows, names: list[str], few: bool, seed: int) -> None:
@@ -544,8 +584,10 @@ def _write_exposure(rows: Rows, names: list[str], few: bool, seed: int) -> None:
             both.add(planted.halves_rates(pair, other))
 
 
-def _write_own_contexts(rows: Rows, name: str, few: bool, seed: int) -> None:
-    """Write what the fewest repetitions buy, each row behind a context of its own
+def _write_own_contexts(
+    rows: Rows, name: str, few: bool, seed: int, doses: list[int]
+) -> None:
+    """Write what repetitions buy, each row behind a context of its own
 
     The two models are each other's controls, so their base is not asked.
 
@@ -554,13 +596,14 @@ def _write_own_contexts(rows: Rows, name: str, few: bool, seed: int) -> None:
         name: of one of two halves, as 'forms' of 'forms' and 'forms-swapped'
         few: two rows of each number of repetitions
         seed: of every random choice
+        doses: numbers of repetitions; none: the smallest
     """
     halves = name, f"{name}-swapped"
     items = []
     for half in halves:
         known = plant.truth(half)
         least = known.times[known.times > 0].min()
-        items += [*known["item"][known.times == least]]
+        items += [*known["item"][known.times.isin(doses or [least])]]
     sizes = dict(contexts=1, by_row=True, items=items, seed=seed)
     if few:
         sizes["n"] = 2
@@ -568,10 +611,45 @@ def _write_own_contexts(rows: Rows, name: str, few: bool, seed: int) -> None:
     for half in halves:
         model = lm.load(f"planted:{half}", mode="completion")
         answers = _ahead(model, planted.labels_by_dose, name=half, **sizes)
-        labels.append((answers, answers))
-    gains = planted.halves_rates(*labels).frame()
+        labels.append(answers)
+    gains = planted.halves_rates(*((own, own) for own in labels)).frame()
     both = rows.at(model=planted.both_halves(name), mode="completion")
     both.add(gains[gains["item"] == "paired"].assign(part="own_contexts"))
+    both.add(planted.row_gains(*labels, name))
+
+
+def _write_forms(rows: Rows, name: str, few: bool, seed: int) -> None:
+    """Write what the row test finds of rows in the four forms of a table, and what repetitions buy in each
+
+    Args:
+        rows: to which it adds
+        name: of one of two models that are each other's controls
+        few: two rows
+        seed: of every random choice
+    """
+    halves = name, f"{name}-swapped"
+    most = plant.truth(name).times.max()
+    for half in halves:
+        model = lm.load(f"planted:{half}", mode="completion")
+        by = rows.at(model=model.name, mode="completion")
+        ask = dict(name=half, dose=most, n=2 if few else _EYE_N, seed=seed)
+        by.add(_ahead(model, planted.known_forms, **ask))
+    items = []
+    for half in halves:
+        known = plant.truth(half)
+        items += [*known["item"][known.times == most]]
+    sizes = dict(contexts=1 if few else 2, items=items, seed=seed)
+    both = rows.at(model=planted.both_halves(name), mode="completion")
+    for form in guards.FORMS:
+        labels = []
+        for half in halves:
+            model = lm.load(f"planted:{half}", mode="completion")
+            asked = dict(name=half, form=form, n=2 if few else None)
+            answers = _ahead(model, planted.labels_by_dose, **sizes, **asked)
+            labels.append((answers, answers))
+        gains = planted.halves_rates(*labels).frame()
+        gains = gains[gains["item"] == "paired"]
+        both.add(gains.assign(part="forms", item=form, test="label"))
 
 
 def _rounded(rows: pd.DataFrame) -> pd.DataFrame:
