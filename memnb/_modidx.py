@@ -2242,8 +2242,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                  'memnb/tabular/figures.py'),
                                        'memnb.tabular.figures._halves': ('tabular/figures.html#_halves', 'memnb/tabular/figures.py'),
                                        'memnb.tabular.figures._matrices': ('tabular/figures.html#_matrices', 'memnb/tabular/figures.py'),
-                                       'memnb.tabular.figures._own_gains_by_dose': ( 'tabular/figures.html#_own_gains_by_dose',
-                                                                                     'memnb/tabular/figures.py'),
                                        'memnb.tabular.figures._panels': ('tabular/figures.html#_panels', 'memnb/tabular/figures.py'),
                                        'memnb.tabular.figures._recall_lines': ( 'tabular/figures.html#_recall_lines',
                                                                                 'memnb/tabular/figures.py'),

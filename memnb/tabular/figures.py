@@ -20,7 +20,7 @@ from .. import data, plots, results
 from ..results import select, wide
 from . import knowledge
 from .counting import recall, with_ends
-from .planted import KNOWN, pooled_eyes, pooled_gain, whole
+from .planted import KNOWN, pooled_eyes, whole
 from memnb.tabular.rules import (
     GPTS,
     MEMORY_TESTS,
@@ -905,8 +905,7 @@ def fig_x_exposure(measured: pd.DataFrame, reported: pd.DataFrame = None):
 # %% ../../nbs/tabular/figures.ipynb #d05e0001
 # tests whose finds stand beside the gain: of the first token most is guessed
 _FINDS = ("row_completion", "feature_completion", "header")
-_GAIN = "gain, four contexts for all rows"
-_OWN_GAIN = "gain, a context for each row"
+_GAIN = "accuracy gained, in points"
 
 
 def _gains_by_dose(measured: pd.DataFrame) -> pd.DataFrame:
@@ -922,64 +921,55 @@ def _gains_by_dose(measured: pd.DataFrame) -> pd.DataFrame:
     return gains[gains.dataset.fillna("") == ""]
 
 
-def _own_gains_by_dose(measured: pd.DataFrame) -> pd.DataFrame:
-    """The same behind a context for each row, of all models and tables together, by number of repetitions
-
-    Args:
-        measured: long rows
-    """
-    each = select(measured, part="own_contexts", quantity="gain")
-    if len(each):
-        each = results.runs(each)
-    records = []
-    for times, gains in each.groupby("times") if len(each) else ():
-        value, low, high, n = pooled_gain(gains)
-        record = dict(times=times, value=value, low=low, high=high, n=n)
-        records.append(record)
-    return pd.DataFrame(records, columns=["times", "value", "low", "high", "n"])
-
-
-def _finds_by_dose(measured: pd.DataFrame) -> pd.DataFrame:
-    "What each test finds of rows with known repetitions, of all models together, by their number"
-    finds = recall(pooled_eyes(select(measured, part="eyes")), "eyes")
-    if not len(finds):
-        return finds
+def _finds_by_dose(measured: pd.DataFrame, model: str) -> pd.DataFrame:
+    "What each test finds of the rows of a fine-tuned model, by number of repetitions"
+    eyes = pooled_eyes(select(measured, part="eyes"))
+    found = recall(select(eyes, model=model), "eyes")
+    if not len(found):
+        return found
     # controls have no gain: they are what it is measured from
-    return finds[finds.test.isin(_FINDS) & (finds.times > 0)]
+    return found[found.test.isin(_FINDS) & (found.times > 0)]
 
 
 def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
-    """What a number of repetitions adds to accuracy, and what the tests find of such rows, on one axis
+    """What a number of repetitions adds to accuracy, and what the tests find of the same rows, on one axis
 
     Args:
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
     gains = _gains_by_dose(measured)
-    row_gains = _own_gains_by_dose(measured)
-    finds = _finds_by_dose(measured)
-    if not len(finds) or not len(gains):
+    found = {}
+    for model in gains.get("model", pd.Series(dtype=str)).unique():
+        rows = _finds_by_dose(measured, model)
+        if len(rows):
+            found[model] = rows
+    if not found:
         return plots.placeholder("gain and finds by repetitions: not measured")
-    # the models that are each other's controls
-    gains = gains[gains.model.str.endswith("both halves")]
-    series = {}
-    for test, marker in zip(_FINDS, "os^"):
-        look = dict(color=plots.PLANTED, marker=marker)
-        points = finds[finds.test == test]
-        series[f"found by: {MEMORY_TESTS[test]}"] = points, look
-    series[_GAIN] = gains, dict(color=plots.REAL, marker="D", mfc="none")
-    series[_OWN_GAIN] = row_gains, dict(color=plots.REAL, marker="D")
+    gains = select(gains, model=[*found])
+    marks = dict(zip(_FINDS, "os^"))
     with plots.style():
-        fig, ax = plt.subplots(figsize=(7.6, 3.4))
-        _draw_doses(ax, series)
-        ax.set_ylabel("percent, and points of accuracy")
-        ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        size = 3.6 * len(found) + 2.2, 3.2
+        fig, axs = plt.subplots(
+            1, len(found), figsize=size, sharey=True, squeeze=False
+        )
+        for ax, (model, rows) in zip(axs[0], found.items()):
+            series = {}
+            for test in _FINDS:
+                points = rows[rows.test == test]
+                look = dict(color=plots.PLANTED, marker=marks[test])
+                series[f"found by: {MEMORY_TESTS[test]}"] = points, look
+            own = gains[gains.model == model]
+            series[_GAIN] = own, dict(color=plots.REAL, marker="D")
+            _draw_doses(ax, series)
+        axs[0][0].set_ylabel("percent, and points of accuracy")
+        axs[0][-1].legend(loc="upper left", bbox_to_anchor=(1, 1))
     caption = (
         "Of rows that were repeated so often in fine-tuning: the share that a test finds in the form of Table 1, and by how "
         "many points more of their labels are right, compared with the same rows in the model that had them as controls. "
-        "OpenML Diabetes and Iris: 4, 16, 64 repetitions; Adult: 1, 2, 4, 16. Of the header a point is a single cut."
+        "Of the header a point is a single cut."
     )
-    sizes = [f"{n:.0f}" for n in sorted({*gains.n, *row_gains.n})]
+    sizes = sorted({f"{n:.0f}" for n in gains.n}, key=int)
     n = f"{' to '.join(sizes[:1] + sizes[1:][-1:])} rows a gain"
     interval = "95 % Clopper-Pearson; of gains Student t within labels"
     foot = plots.foot(gains, n, interval)
@@ -993,8 +983,9 @@ def _draw_doses(ax: plt.Axes, series: dict) -> None:
         ax: axes of the panel
         series: label -> (rows with times, value, low and high; look of the points)
     """
-    doses = sorted({t for rows, _ in series.values() for t in rows.times})
-    shifts = np.linspace(-0.2, 0.2, len(series))
+    every = pd.concat([rows for rows, _ in series.values()])
+    doses = sorted(every.times.unique())
+    shifts = np.linspace(-0.15, 0.15, len(series))
     for shift, (label, (rows, look)) in zip(shifts, series.items()):
         if not len(rows):
             continue
@@ -1005,4 +996,4 @@ def _draw_doses(ax: plt.Axes, series: dict) -> None:
         plots.errorbar(ax, points, "at", ms=6, ls=":", label=label, **look)
     ax.axhline(0, color=plots.GREY, lw=0.8)
     ax.set_xticks(range(len(doses)), [f"{times:.0f}" for times in doses])
-    ax.set(xlabel="number of repetitions", ylim=(-22, 103))
+    ax.set(xlabel="number of repetitions", ylim=(-12, 103))
