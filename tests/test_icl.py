@@ -341,6 +341,36 @@ def test_texts_of_training_that_fall_behind_others_are_what_codec_says():
     assert found(30, 27)[0] == "too small to matter"
 
 
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [
+        ((0.45, 0.4, 0.5), "holds"),
+        ((-0.45, -0.4, -0.5), "does not hold"),
+        ((0.6, -0.4, 0.1), "open"),
+        ((0.45, 0.5), "open"),
+    ],
+)
+def test_which_score_detects_training_better(gains, verdict):
+    "A pair of models is the unit; what was trained further is no third pair"
+    from memnb.icl.replication import ROW_KEYS
+
+    parts = []
+    for name, gain in zip(("file", "unbridged", "file-1"), gains):
+        rows = results.Rows(part="codec", item="text", unit="texts")
+        ends = gain, gain - 0.05, gain + 0.05
+        rows.value("auc_gain", *ends, other="recall less codec", n=80)
+        model = f"planted:{name}+swapped"
+        frame = rows.frame(ROW_KEYS)
+        parts.append(frame.assign(model=model, profile="night"))
+    further = parts[1].assign(model="planted:bridged+swapped", value=0.0)
+    rows = pd.concat([*parts, further], ignore_index=True)
+    line = board("icl", rows).set_index("id").loc["detects"]
+    assert [line.verdict, line.n] == [verdict, len(gains)]
+    if len(gains) == 3:
+        # units of equal error: the mean
+        assert line.value == pytest.approx(sum(gains) / 3)
+
+
 def test_the_text_as_unit_is_narrower_than_the_pair():
     "Three pairs whose gains differ: as texts of one sample they hold, as pairs they are open"
     models = []

@@ -327,6 +327,37 @@ def as_family(changes: pd.DataFrame) -> pd.DataFrame:
     return widened
 
 # %% ../../nbs/icl/claims.ipynb #a3330c68
+def one_of_each(changes: pd.DataFrame, bridge: str) -> pd.DataFrame:
+    """Rows of independent pairs of models, by `model`: of a pair and its further training one
+
+    Args:
+        changes: a row a pair
+        bridge: models of three topics that count: 'before' or 'after' the
+            bridge
+    """
+    pairs = changes.set_index("model")
+    for after, before in FURTHER.items():
+        if {after, before} <= {*pairs.index}:
+            pairs = pairs.drop(before if bridge == "after" else after)
+    return pairs
+
+
+def write_pairs(rows: results.Rows, pairs: pd.DataFrame) -> None:
+    """Write a row a pair of models, which is the unit
+
+    Args:
+        rows: rows of claims, to which it adds
+        pairs: estimates, by model, from `one_of_each`
+    """
+    units = rows.at(unit="pairs of models", n=1)
+    # Student's t of two pairs is 12.7, so that their interval says nothing
+    few = f"no more than {len(pairs)} pairs of models"
+    guard = few if len(pairs) < 3 else ""
+    for pair in pairs.itertuples():
+        ends = pair.value, pair.low, pair.high
+        units.value("statistic", *ends, other=pair.Index, guard=guard)
+
+
 def over_pairs(
     changes: pd.DataFrame, bridge: str, unit: str = "pair"
 ) -> results.Rows:
@@ -338,10 +369,7 @@ def over_pairs(
             bridge
         unit: the 'pair', or the 'text', as if texts of all pairs were one sample
     """
-    surface = changes[changes["item"] == "surface"].set_index("model")
-    for after, before in FURTHER.items():
-        if {after, before} <= {*surface.index}:
-            surface = surface.drop(before if bridge == "after" else after)
+    surface = one_of_each(changes[changes["item"] == "surface"], bridge)
     rows = results.Rows(item="surface-pairs")
     if unit == "text" and len(surface):
         shares = surface.n / surface.n.sum()
@@ -357,22 +385,7 @@ def over_pairs(
             unit="texts",
         )
         return rows
-    rows = rows.at(unit="pairs of models", n=1)
-    # Student's t of two pairs is 12.7, so that their interval says nothing
-    guard = (
-        f"no more than {len(surface)} pairs of models"
-        if len(surface) < 3
-        else ""
-    )
-    for pair in surface.itertuples():
-        rows.value(
-            "statistic",
-            pair.value,
-            pair.low,
-            pair.high,
-            other=pair.Index,
-            guard=guard,
-        )
+    write_pairs(rows, surface)
     return rows
 
 
@@ -388,6 +401,20 @@ def codec_changes(rows: pd.DataFrame, form: str) -> pd.DataFrame:
     return changes[columns].assign(
         item="codec", other=form, quantity="statistic"
     )
+
+
+def detectors(rows: pd.DataFrame, form: str, bridge: str) -> results.Rows:
+    """By how much the area under the curve of recall exceeds that of CoDeC, a row a pair of models
+
+    Args:
+        rows: measured rows that claims are judged by
+        form: in which CoDeC reads texts, as of `codec.FORMS`
+        bridge: as of `one_of_each`
+    """
+    written = results.Rows(item="detects")
+    gains = results.select(rows, part="codec", item=form, quantity="auc_gain")
+    write_pairs(written, one_of_each(gains, bridge))
+    return written
 
 # %% ../../nbs/icl/claims.ipynb #e5a7c4b6
 def statistics(
@@ -422,6 +449,7 @@ def statistics(
     made = printed_rows(reported, zero)
     made.add(copied_rows(rows))
     made.add(codec_changes(rows, form))
+    made.add(detectors(rows, form, bridge))
     pairs = []
     of_pairs = rows[rows.model.isin(rows.model[rows.part == "effect"].unique())]
     for _, pair in of_pairs.groupby("model", sort=False):
@@ -474,6 +502,35 @@ def lift(rows: pd.DataFrame, pair: str, times: int) -> float:
     return cells[5] - cells[0]
 
 # %% ../../nbs/icl/claims.ipynb #3376b234
+def codec_facts(rows: pd.DataFrame) -> dict:
+    """The numbers of CoDeC that the prose names: texts that become less likely behind others of their kind, and areas
+
+    Args:
+        rows: measured rows that claims are judged by
+    """
+    numbers = {}
+    for name, model in dict(five=FIVE, alone="planted:news").items():
+        own = results.select(rows, model=model, part="codec", item="text")
+        areas = results.select(own, quantity="auc").set_index("other").value
+        numbers[f"codec_{name}"] = areas["codec"]
+        numbers[f"likelihood_{name}"] = bool(areas["likelihood"] == 1)
+        if "recall" in areas:
+            numbers[f"recall_{name}"] = areas["recall"]
+        falls = results.select(own, quantity="falls")
+        cells = falls.set_index(["other", "times"])
+        for kind, cell in dict(
+            members=("trained", OFTEN), controls=("controls", 0)
+        ).items():
+            texts = cells.n[cell]
+            numbers[f"{kind}_{name}"] = round(cells.value[cell] * texts)
+            numbers[f"n_{kind}_{name}"] = int(texts)
+    before = results.select(rows, part="codec", item="text, base")
+    before = before[before.quantity == "falls"]
+    # a base model knows none of the texts
+    numbers["base_rises"] = bool((before.value <= 0.05).all())
+    return numbers
+
+
 def facts(measured: pd.DataFrame) -> dict:
     """The numbers that the prose of the page names, of all measured rows: name -> number, or True or False
 
@@ -508,8 +565,8 @@ def facts(measured: pd.DataFrame) -> dict:
         rows, part="guess", group="copy", quantity="rate", k=200
     )
     copied = copies.groupby("dataset").value.mean()
-    numbers["copy_rte"] = 100 * copied["rte"]
-    numbers["copy_trec"] = 100 * copied["trec"]
+    numbers["copy_most"] = 100 * copied[["rte", "trec", "dbpedia"]].max()
+    numbers |= codec_facts(rows)
     derivable = results.select(rows, quantity="derivable", dataset="wnli")
     numbers["derivable"] = derivable.value.iloc[0]
     for name, pair in dict(five=FIVE, three=THREE, bridged=BRIDGED).items():
@@ -545,6 +602,14 @@ def facts(measured: pd.DataFrame) -> dict:
         claims.OPEN, ("levels", BRIDGED), ("stable", BRIDGED)
     )
     numbers["explicit"] = all_are(claims.FAILS, ("explicit", BRIDGED))
+    numbers["order"] = all_are(claims.OPEN, ("order", FIVE))
+    orders = results.select(rows, model=FIVE, part="effect", item="order")
+    lost = results.select(orders, quantity="lost")
+    numbers["order_lost"] = int(lost.value.max())
+    numbers["codec_fails"] = all_are(
+        claims.FAILS, ("codec", FIVE), ("codec", AGAIN)
+    )
+    numbers["detects_open"] = all_are(claims.OPEN, ("detects", ""))
     numbers["exact"] = all_are(claims.FAILS, ("exact", FIVE))
     numbers["guarded"] = all_are(
         claims.OPEN, ("memorized", BRIDGED), ("own_control", THREE)

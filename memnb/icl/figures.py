@@ -112,6 +112,16 @@ def _printed_range(ax, ks: list[int], reported: pd.DataFrame) -> None:
         )
 
 
+def _printed_pairs(ax, ks: list[int], reported: pd.DataFrame) -> None:
+    "Draw the rate of WNLI without labels, the printed one less the printed drop (§5.1, observations 2 and 7)"
+    rates = results.select(reported, dataset="wnli", what="rate")
+    drops = results.select(reported, dataset="wnli", what="drop")
+    rate = float(rates.value.iloc[0]) - float(drops.value.iloc[0])
+    place = len(ks) - 0.65
+    ax.plot(place, rate, **dict(plots.HOLLOW, ms=4))
+    ax.annotate(TITLES["wnli"], (place + 0.15, rate), fontsize=6, va="center")
+
+
 def _printed_sets(ax, ks: list[int], reported: pd.DataFrame) -> None:
     "Name the printed rate of each of the paper's data sets with the most demonstrations (§5.1, observation 2)"
     printed = results.select(reported, where="§5.1, observation 2", what="rate")
@@ -158,6 +168,8 @@ def fig2(measured: pd.DataFrame, reported: pd.DataFrame):
             if setting == MAIN:
                 _printed_range(row[0], ks, reported)
                 _printed_sets(row[0], ks, reported)
+            if setting == "pairs":
+                _printed_pairs(row[0], ks, reported)
         for ax in axs[-1]:
             ax.set_xlabel("demonstrations k")
         for ax in axs[:, 0]:
@@ -166,8 +178,8 @@ def fig2(measured: pd.DataFrame, reported: pd.DataFrame):
     caption = (
         "Share of instances reproduced, in the three settings of the paper. Of the fine-tuned "
         "models it is known what they were trained on: memory is the distance from the dotted "
-        "controls. Hollow, in the setting that the paper discusses: the range of its four data sets, "
-        "and each of them with 200 demonstrations."
+        "controls. Hollow, all that the paper prints: in the setting that it discusses the range of its four "
+        "data sets, and each of them with 200 demonstrations; of only pairs, WNLI with 200."
     )
     title = "Memorization by number of demonstrations"
     return plots.finish(fig, title, _foot(measured, cells), caption)
@@ -510,6 +522,8 @@ def _points(ax, rows: pd.DataFrame, places: dict, shift: float, **look) -> None:
     ax.errorbar(rows.value, heights, xerr=arms, ms=4, lw=1, **look)
 
 
+# a model in whose training each text was a document of its own
+ALONE = {"planted:news": "six topics, one text\na document"}
 # what a score is made of -> its name, colour and marker
 DETECTORS = {
     "likelihood": ("log-probability alone", "black", "s"),
@@ -527,7 +541,8 @@ def fig_x_codec(measured: pd.DataFrame, reported: pd.DataFrame = None):
         reported: what the paper prints
     """
     rows = results.select(measured, part="codec")
-    pairs = [model for model in NAMES if (rows.model == model).any()]
+    named = NAMES | ALONE
+    pairs = [model for model in named if (rows.model == model).any()]
     if not pairs:
         return plots.placeholder("texts behind other texts: not measured")
     places = {model: place for place, model in enumerate(pairs)}
@@ -562,7 +577,7 @@ def fig_x_codec(measured: pd.DataFrame, reported: pd.DataFrame = None):
                 right, some, places, shift, fmt=marker, color=color, label=label
             )
         right.axvline(0.5, color="black", lw=0.8, ls=":")
-        names = [NAMES[model] for model in pairs]
+        names = [named[model] for model in pairs]
         left.set_yticks(range(len(pairs)), names, fontsize=8)
         left.invert_yaxis()
         left.set(
@@ -571,16 +586,20 @@ def fig_x_codec(measured: pd.DataFrame, reported: pd.DataFrame = None):
         right.set(xlabel="area under the curve", xlim=(-0.03, 1.03))
         for ax in (left, right):
             ax.legend(
-                fontsize=6.5, loc="upper center", bbox_to_anchor=(0.5, -0.32)
+                fontsize=6.5,
+                loc="upper center",
+                bbox_to_anchor=(0.45, -0.28),
+                ncols=2,
             )
     caption = (
         "Left: texts that become less likely behind five others of their kind. CoDeC expects this of texts of "
         "training, not of controls. Right: how well four scores tell texts of training from controls; at 0.5 a score "
-        "tells nothing, and below it its rule is upside down."
+        "tells nothing, and below it its rule is upside down. In the lowest line each text was a document of its "
+        "own in training, in the others it stood among texts of its file."
     )
-    n = f"{areas.n.min():.0f} to {areas.n.max():.0f} texts per pair"
+    n = f"{areas.n.min():.0f} to {areas.n.max():.0f} texts per line"
     foot = plots.foot(
-        rows.replace(dict(model=NAMES)),
+        rows.replace(dict(model=named)),
         n,
         "95 %, Clopper-Pearson and bootstrap of texts",
     )

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ANSWERS', 'answer_files', 'keep_answers', 'kept_answers', 'Sizes', 'measure', 'readings_of_labels', 'run',
-           'record_run', 'record_pair', 'record_codec', 'order_effects', 'record_orders']
+           'record_run', 'record_pair', 'record_codec', 'record_codec_alone', 'order_effects', 'record_orders']
 
 # %% ../../nbs/icl/measuring.ipynb #3bf0c1ce
 import json
@@ -16,9 +16,12 @@ from .. import core, lm, papers, plant, results
 from ..core import data_dir, replacing, share_dir
 from memnb.icl.codec import (
     FORMS,
+    alone_items,
     codec_rows,
     context_scores,
+    folded_scores,
     recall_scores,
+    single_rows,
 )
 from .controls import record_controls, record_world
 from memnb.icl.halves import (
@@ -320,7 +323,8 @@ def record_run(
     """Record the rows of a run, and what a batch profile measures beside them.
 
     'laptop' adds the controls of the paper's data sets and the invented world, 'night' what the second of two halves
-    and the first say together, and CoDeC of the same texts.
+    and the first say together, and, after the demonstrations that claims are about, other orders of them and CoDeC of
+    the same texts.
 
     Args:
         now: long rows of the run
@@ -342,7 +346,10 @@ def record_run(
             sizes.repeats,
             doses=sizes.doses,
         )
-        record_codec(model.name, profile, seed)
+        if K in sizes.ks:
+            record_orders(model.name, profile)
+            record_codec(model.name, profile, seed)
+            record_codec_alone(profile, seed)
 
 
 def _half_answers(model: str, profile: str, draws: list[int]) -> pd.DataFrame:
@@ -458,6 +465,39 @@ def record_codec(
         mode="scores",
     )
 
+
+def record_codec_alone(
+    profile: str, seed: int = 0, name: str = "news"
+) -> pd.DataFrame:
+    """CoDeC of texts that were documents of their own in training, and of the base of that model, recorded
+
+    Args:
+        profile: batch profile
+        seed: of the contexts
+        name: of the model, after 'planted:'
+
+    Returns:
+        long rows, with `model`
+    """
+    items = alone_items(name)
+    base = plant.recipe(name)["base"]
+    rows = Rows(dataset=name)
+    for form in FORMS:
+        for model, item in (
+            (f"planted:{name}", form),
+            (base, f"{form}, base"),
+        ):
+            scores = folded_scores(model, items, form, seed=seed)
+            rows.add(single_rows(scores, item))
+    return results.record(
+        "icl",
+        rows.frame(ROW_KEYS).round(6),
+        profile,
+        seed,
+        model=f"planted:{name}",
+        mode="scores",
+    )
+
 # %% ../../nbs/icl/measuring.ipynb #4759b004
 def order_effects(halves: list[pd.DataFrame], k: int = K) -> Rows:
     """Changes of recall from one order of demonstrations to others, of both halves: rows of part 'effect'.
@@ -500,7 +540,9 @@ def record_orders(
         kept = kept_answers(f"planted:{file}", profile)
         first = results.select(kept, setting=MAIN, k=k)
         most = int(kept.k.max())
-        instances = task(file, kept.idx.nunique(), most)
+        items = plant.truth(file)
+        often = items.dose[items.role == "query"].max()
+        instances = task(file, kept.idx.nunique(), most, doses=[often])
         asked = lm.load(f"planted:{file}", mode="completion")
         parts = [first.assign(order=0)]
         for order in orders:
