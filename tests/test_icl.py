@@ -526,3 +526,31 @@ def test_judge_respects_negation_numbers_and_order():
         == "inexact"
     )
     assert icl.rule(same, "shares of the bank fell 3 percent") == "near"
+
+
+def test_a_score_without_rows_has_no_points_in_the_figure_of_codec():
+    "Nobody asked the model of documents for recall: three scores of four are drawn"
+    import matplotlib.pyplot as plt
+
+    from memnb import icl
+    from memnb.icl.replication import ROW_KEYS
+
+    rows = results.Rows(part="codec", item="text", unit="texts")
+    rows.at(other="trained", times=32).share("falls", 3, 4)
+    for score, value in dict(codec=0.9, codec_same=0.8, likelihood=1.0).items():
+        rows.value("auc", value, value - 0.1, value, other=score, n=8)
+    frame = rows.frame(ROW_KEYS)
+    frame = frame.assign(model="planted:news", profile="night", seed=0)
+    drawn = icl.fig_x_codec(frame)
+    left, right = getattr(drawn, "figure", drawn).axes[:2]
+    shown = {}
+    for ax, series in ((left, "in training"), (right, "CoDeC")):
+        for container in ax.containers:
+            if container.get_label() == series:
+                shown[series] = container.lines[0].get_xdata().tolist()
+    assert shown == {"in training": [0.75], "CoDeC": [0.9]}
+    labels = {container.get_label() for container in right.containers}
+    assert len(labels) == 3
+    assert not any("recall" in label for label in labels)
+    assert [c.get_label() for c in left.containers] == ["in training"]
+    plt.close("all")

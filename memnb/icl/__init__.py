@@ -6,6 +6,8 @@
 __all__ = ['PAPER']
 
 # %% ../../nbs/icl/index.ipynb #0d47174f
+from functools import partial
+
 from . import claims as _claims
 from . import figures as _figures
 from .claims import *
@@ -22,6 +24,7 @@ from .prompts import *
 from .replication import *
 from .tables import *
 from ..papers import Exercises, Paper
+from ..results import runs
 
 
 def _exercises() -> Exercises:
@@ -36,6 +39,7 @@ PAPER = Paper(
     figures=vars(_figures),
     statistics=_claims.statistics,
     judged=_claims.judged,
+    chosen=partial(runs, by=_claims.RUN_BY),
     facts=_claims.facts,
     exercises=_exercises,
 )

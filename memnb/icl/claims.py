@@ -44,6 +44,10 @@ NEED_LABELS = "memorized performance correlates".split()
 FAMILY = "surface smallest exact context key".split()
 
 
+# columns of which each value has a run of its own, in figures as in claims
+RUN_BY = "model", "dataset", "k"
+
+
 def judged(rows: pd.DataFrame) -> pd.DataFrame:
     """The measured rows that claims are judged by: of each model, data set and k the largest run.
 
@@ -52,7 +56,7 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
     Args:
         rows: all measured rows
     """
-    return whole(results.runs(rows, by=("model", "dataset", "k")))
+    return whole(results.runs(rows, by=RUN_BY))
 
 # %% ../../nbs/icl/claims.ipynb #386c1c9d
 # instances a data set (§4)
@@ -503,17 +507,20 @@ def lift(rows: pd.DataFrame, pair: str, times: int) -> float:
 
 # %% ../../nbs/icl/claims.ipynb #3376b234
 def codec_facts(rows: pd.DataFrame) -> dict:
-    """The numbers of CoDeC that the prose names: texts that become less likely behind others of their kind, and areas
+    """The numbers of CoDeC that the prose names: texts that become less likely after others of their kind, and areas
 
     Args:
         rows: measured rows that claims are judged by
     """
     numbers = {}
-    for name, model in dict(five=FIVE, alone="planted:news").items():
+    separated = []
+    falling = []
+    models = dict(five=FIVE, again=AGAIN, alone="planted:news")
+    for name, model in models.items():
         own = results.select(rows, model=model, part="codec", item="text")
         areas = results.select(own, quantity="auc").set_index("other").value
         numbers[f"codec_{name}"] = areas["codec"]
-        numbers[f"likelihood_{name}"] = bool(areas["likelihood"] == 1)
+        separated.append(areas["likelihood"] == 1)
         if "recall" in areas:
             numbers[f"recall_{name}"] = areas["recall"]
         falls = results.select(own, quantity="falls")
@@ -524,9 +531,15 @@ def codec_facts(rows: pd.DataFrame) -> dict:
             texts = cells.n[cell]
             numbers[f"{kind}_{name}"] = round(cells.value[cell] * texts)
             numbers[f"n_{kind}_{name}"] = int(texts)
+        falling.append(cells.value["controls", 0] > 0.5)
+        if name == "alone":
+            area = results.select(own, quantity="auc", other="codec")
+            numbers["alone_right"] = bool(area.low.iloc[0] > 0.5)
+    numbers["separates"] = all(separated)
+    numbers["controls_fall"] = all(falling)
     before = results.select(rows, part="codec", item="text, base")
     before = before[before.quantity == "falls"]
-    # a base model knows none of the texts
+    # a base model was fine-tuned on none of the texts
     numbers["base_rises"] = bool((before.value <= 0.05).all())
     return numbers
 

@@ -516,14 +516,16 @@ def fig_x_pairs(measured: pd.DataFrame, reported: pd.DataFrame = None):
 
 # %% ../../nbs/icl/figures.ipynb #d81a5c09
 def _points(ax, rows: pd.DataFrame, places: dict, shift: float, **look) -> None:
-    "Values with their intervals, a row a pair of models"
+    "Values with their intervals, a row a pair of models; nothing where there are none"
+    if rows.empty:
+        return
     arms = [rows.value - rows.low, rows.high - rows.value]
     heights = rows.model.map(places) + shift
     ax.errorbar(rows.value, heights, xerr=arms, ms=4, lw=1, **look)
 
 
 # a model in whose training each text was a document of its own
-ALONE = {"planted:news": "six topics, one text\na document"}
+ALONE = {"planted:news": "six topics, one text\nper document"}
 # what a score is made of -> its name, colour and marker
 DETECTORS = {
     "likelihood": ("log-probability alone", "black", "s"),
@@ -534,7 +536,7 @@ DETECTORS = {
 
 # %% ../../nbs/icl/figures.ipynb #d81a5c0a
 def fig_x_codec(measured: pd.DataFrame, reported: pd.DataFrame = None):
-    """CoDeC and recall of the same texts: which texts become less likely behind others, and what detects training
+    """CoDeC and recall of the same texts: which texts become less likely after others, and what detects training
 
     Args:
         measured: long rows, of each model the largest run
@@ -544,7 +546,7 @@ def fig_x_codec(measured: pd.DataFrame, reported: pd.DataFrame = None):
     named = NAMES | ALONE
     pairs = [model for model in named if (rows.model == model).any()]
     if not pairs:
-        return plots.placeholder("texts behind other texts: not measured")
+        return plots.placeholder("texts after other texts: not measured")
     places = {model: place for place, model in enumerate(pairs)}
     falls = rows[rows.quantity == "falls"]
     own = (falls.other == "trained") == (falls.times == OFTEN)
@@ -592,19 +594,20 @@ def fig_x_codec(measured: pd.DataFrame, reported: pd.DataFrame = None):
                 ncols=2,
             )
     caption = (
-        "Left: texts that become less likely behind five others of their kind. CoDeC expects this of texts of "
+        "Left: texts that become less likely after five others of their kind. CoDeC expects this of texts of "
         "training, not of controls. Right: how well four scores tell texts of training from controls; at 0.5 a score "
-        "tells nothing, and below it its rule is upside down. In the lowest line each text was a document of its "
+        "tells nothing, and below it its rule is reversed. In the lowest line each text was a document of its "
         "own in training, in the others it stood among texts of its file."
     )
     n = f"{areas.n.min():.0f} to {areas.n.max():.0f} texts per line"
+    flat = {model: name.replace("\n", " ") for model, name in named.items()}
     foot = plots.foot(
-        rows.replace(dict(model=named)),
+        rows.replace(dict(model=flat)),
         n,
         "95 %, Clopper-Pearson and bootstrap of texts",
     )
     return plots.finish(
-        fig, "Behind other texts: CoDeC and recall", foot, caption
+        fig, "After other texts: CoDeC and recall", foot, caption
     )
 
 # %% ../../nbs/icl/figures.ipynb #2e74341c

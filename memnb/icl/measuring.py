@@ -349,7 +349,8 @@ def record_run(
         if K in sizes.ks:
             record_orders(model.name, profile)
             record_codec(model.name, profile, seed)
-            record_codec_alone(profile, seed)
+            if model.name == "planted:file-swapped":
+                record_codec_alone(profile, seed)
 
 
 def _half_answers(model: str, profile: str, draws: list[int]) -> pd.DataFrame:
