@@ -348,24 +348,38 @@ def _write_learning(
     guard: str,
 ) -> None:
     "Memorization at the best epoch, weighted by copies, with most training strings minus with fewest, within languages"
+    pairs = _learned_pairs(starts)
+    if pairs is None:
+        return
+    for measure in NOTIONS:
+        scores, (mean, low, high, n) = _change_of_score(pairs, measure)
+        item = write.at(item=f"learning-{measure}", guard=guard)
+        item.value("statistic", mean, low, high, n=n)
+        for _, of_language in scores.groupby("language"):
+            by_size = of_language.groupby("more").score.mean()
+            item.value("case", by_size[True] - by_size[False])
+
+
+def _learned_pairs(starts: pd.DataFrame) -> pd.DataFrame | None:
+    "Smallest and largest samples of all languages that are learned better from more strings; None where there are none"
     tables = [
         _better_learned(of_language)
         for _, of_language in starts.groupby("language", sort=False)
     ]
     tables = [table for table in tables if table is not None]
     if not tables:
-        return
-    pairs = pd.concat(tables)
-    for measure in NOTIONS:
-        scores = _weighted(pairs, f"best_{measure}").reset_index()
-        mean, low, high, n = stats.stratified_ci(
-            scores.score, scores.more, scores.language
-        )
-        item = write.at(item=f"learning-{measure}", guard=guard)
-        item.value("statistic", mean, low, high, n=n)
-        for _, of_language in scores.groupby("language"):
-            by_size = of_language.groupby("more").score.mean()
-            item.value("case", by_size[True] - by_size[False])
+        return None
+    return pd.concat(tables)
+
+
+def _change_of_score(
+    pairs: pd.DataFrame,
+    measure: str,
+) -> tuple[pd.DataFrame, tuple]:
+    "Scores of replicates, and the mean change within languages with its interval and the number of replicates"
+    scores = _weighted(pairs, f"best_{measure}").reset_index()
+    change = stats.stratified_ci(scores.score, scores.more, scores.language)
+    return scores, change
 
 
 def _weighted(starts: pd.DataFrame, column: str) -> pd.Series:
@@ -524,8 +538,34 @@ def _facts_of_orders(lines: pd.DataFrame, copies: str) -> dict:
     return numbers
 
 
+def _facts_of_news(losses: pd.DataFrame, model: str) -> dict:
+    "Orders of news items in a model, with copies of a sample"
+    of_model = natural_rows(losses[losses.model == model])
+    news = of_model[of_model.language == NEWS]
+    if not len(news):
+        return {}
+    numbers = {}
+    for line in orders(onsets(news)).itertuples():
+        kind = _SHORT[line.measure]
+        if line.who != "in training":
+            kind = f"{kind}-control"
+        numbers[f"{kind}-news-{model}"] = line.value
+    return numbers
+
+
+def _facts_of_learning(starts: pd.DataFrame) -> dict:
+    "Change of each score at best learning, from the smallest to the largest sample, as `learning-...` of the board"
+    pairs = _learned_pairs(starts)
+    if pairs is None:
+        return {}
+    return {
+        f"learning-{measure}": _change_of_score(pairs, measure)[1][0]
+        for measure in NOTIONS
+    }
+
+
 def _facts_of_counting(losses: pd.DataFrame) -> dict:
-    "Orders in the model that only counts, with copies of a sample: of news items, and whether measures agree"
+    "Whether measures agree in the model that only counts, with copies of a sample"
     counted = losses[losses.model == "ngram"]
     sampled = orders(onsets(natural_rows(counted)))
     gaps = sampled[sampled.measure == GAP].set_index("language")
@@ -535,11 +575,6 @@ def _facts_of_counting(losses: pd.DataFrame) -> dict:
         agrees = gaps.high[language] < 0.2
         numbers[f"ngram-contradict-{language}"] = bool(contradicts)
         numbers[f"ngram-agree-{language}"] = bool(agrees)
-    for line in sampled[sampled.language == NEWS].itertuples():
-        kind = _SHORT[line.measure]
-        if line.who != "in training":
-            kind = f"{kind}-control"
-        numbers[f"{kind}-news"] = line.value
     return numbers
 
 
@@ -577,6 +612,10 @@ def facts(measured: pd.DataFrame) -> dict:
     every_size = tiny[(tiny.setting == "given") & (tiny.config == "2x32")]
     named |= _facts_of_best(every_size)
     named |= _facts_of_counting(losses)
+    for model in ("ngram", "gpt"):
+        named |= _facts_of_news(losses, model)
+    drawn = (tiny.setting == "natural") & (tiny.config == "2x32")
+    named |= _facts_of_learning(tiny[drawn])
     for name, starts in {"": given, "-L1": in_l1}.items():
         near = near_decisions(starts)
         named[f"near{name}"] = near["kappa"]
