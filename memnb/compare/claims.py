@@ -279,15 +279,9 @@ def facts(measured: pd.DataFrame) -> dict:
     ).value
     sets = select(rows, part="difference", quantity="share")
     sets = sets[np.isclose(sets.x, 0.05)]
-    mink = sets[sets["item"] == "mink"].groupby("dataset").low
-    ranks = select(
-        rows,
-        part="rank",
-        item="contextual",
-        other="loss",
-        times=1,
-    )
-    agree = ranks[ranks.value > ALIKE]
+    mink = sets[sets["item"] == "mink"]
+    low = mink.groupby("dataset").low.min()
+    larger = mink[mink.config != "2x16"]
     # of measures that rank alike in both halves of the models, over pools
     pairs = agreement(rows)
     twice = select(rows, part="larger", times=2).set_index("item")
@@ -295,7 +289,13 @@ def facts(measured: pd.DataFrame) -> dict:
     strict = tuned[np.isclose(tuned.x, 0.01)].set_index("item").value
     tuned = tuned[np.isclose(tuned.x, 0.05)].set_index("item").value
     roc = select(rows, part="roc", item="lira", times=1)
-    lira = [differences(rows, "loss", score) for score in SCORES]
+    strictest = roc[np.isclose(roc.x, 0.005) & (roc.config == "2x32")]
+    at_one = differences(rows, "loss", "share1")
+    smaller = sets[sets.config != "2x64"]
+    windows = smaller[smaller["item"].isin(["ez", "wbc"])]
+    by_gain = sets[sets["item"].isin(["rmia", "informia"])]
+    one_spread = smaller[smaller["item"] == "lira_few"]
+    reliable = pairs[["item", "other"]].drop_duplicates().values.tolist()
     named |= _facts_of_ask(rows)
     false = select(rows, part="asked", group="false discoveries").value
     named["discoveries"] = bool(false.max() < 0.05)
@@ -303,19 +303,24 @@ def facts(measured: pd.DataFrame) -> dict:
         extraction=100 * once[once["item"] == "extractable"].value.max(),
         blind=bool(once[once["item"] == "extractable"].value.max() < 0.01),
         half=bool(unseen.min() > 0.5),
-        strict=bool(roc[np.isclose(roc.x, 0.005)].value.min() > 0.5),
+        strict=bool(strictest.value.min() > 0.5),
         large=bool(
             at_five[
                 (at_five["item"] == "loss") & (at_five.config == "2x64")
             ].value.min()
             > 0.8
         ),
-        everywhere=bool(min(each.low.min() for each in lira) > 0),
-        windows=bool(sets[sets["item"].isin(["ez", "wbc"])].low.min() > 0),
-        zlib=bool(sets[sets["item"] == "zlib"].value.max() < 0),
-        mink=bool(mink.min()["reuters_r52"] > 0 and mink.max()["20news"] <= 0),
+        everywhere=bool(at_one.low.min() > 0),
+        windows=bool(windows.low.min() > 0),
+        zlib=bool(sets[sets["item"] == "zlib"].low.max() <= 0),
+        mink=bool(
+            low["reuters_r52"] > 0
+            and larger[larger.dataset == "20news"].low.max() <= 0
+        ),
+        weaker=bool(by_gain.value.max() < 0),
+        one_spread=bool(one_spread.high.max() < 0),
+        reliable=reliable == [["bits", "loss"]],
         holm=bool(pairs.holm.min() > 0.05),
-        alike={*(agree.config + agree.dataset)} == {"2x6420news"},
         twice=bool(
             twice.low["extractable"] <= 0.5 <= twice.high["extractable"]
         ),
