@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -217,20 +218,22 @@ class _Run:
         if folder and self.file.exists():
             self.resume()
 
-    def fit(self):
-        "The trained model"
-        if not self.how.bits:
-            self.score(True)
-        trained_on = self.seen[: len(self.data[0])]
-        return Fit(
-            self.c,
-            self.how,
-            self.state[0],
-            pd.DataFrame(self.rows),
-            trained_on,
-            self.note,
-            watched=np.array(self.each),
-        )
+# %% ../nbs/rooms/gpt.ipynb #a9d1c006
+@patch
+def trained(self: _Run) -> Fit:
+    "The trained model"
+    if not self.how.bits:
+        self.score(True)
+    trained_on = self.seen[: len(self.data[0])]
+    return Fit(
+        self.c,
+        self.how,
+        self.state[0],
+        pd.DataFrame(self.rows),
+        trained_on,
+        self.note,
+        watched=np.array(self.each),
+    )
 
 # %% ../nbs/rooms/gpt.ipynb #0f87109e
 @patch
@@ -349,7 +352,7 @@ def row(self: _Run, loss: float | None):
         row[name] = -total / int(lens.sum())
     return row
 
-
+# %% ../nbs/rooms/gpt.ipynb #a9d1c004
 @patch
 def ended(self: _Run):
     "Whether all steps are taken, or the model has diverged or knows all"
@@ -510,6 +513,22 @@ def _cost(c: Config, schedule: Schedule):
     tokens = c.length * schedule.steps * schedule.batch
     return float(c.flops * tokens)
 
+# %% ../nbs/rooms/gpt.ipynb #a9d1c002
+def _check_schedule(
+    how: Schedule,
+    eval_sets: dict,
+    absent: list | None,
+) -> None:
+    "Raises ValueError for a schedule that records nothing, or that counts bits of absent sequences"
+    if not how.bits and not eval_sets:
+        raise ValueError(
+            "without `bits` nothing is evaluated: give `eval_sets`"
+        )
+    if how.bits and absent is not None:
+        raise ValueError(
+            "sequences can be absent only where no bits are counted: bits=False"
+        )
+
 # %% ../nbs/rooms/gpt.ipynb #58cdb4d3
 def fit(
     config: Config | list,
@@ -544,28 +563,20 @@ def fit(
     several = isinstance(config, list)
     eval_sets = eval_sets or {}
     how = replace(how or Schedule(), **fields)
-    if not how.bits and not eval_sets:
-        raise ValueError(
-            "without `bits` nothing is evaluated: give `eval_sets`"
-        )
-    if how.bits and absent is not None:
-        raise ValueError(
-            "sequences can be absent only where no bits are counted: bits=False"
-        )
+    _check_schedule(how, eval_sets, absent)
     configs = config if several else [config]
     sets = data if several else [data]
     jobs = [*_jobs(configs, sets, how, absent)]
     # the memory of a GPU is for one
     side = min(cores(), len(jobs)) if device == "cpu" else 1
 
-    def begun(job: _Job):
-        threads = cores() // side
-        engine = _engine(job.c, job.schedule, job.data, device, threads)
-        watched = {name: pad(job.c, s) for name, s in eval_sets.items()}
-        return _Run(
-            job.number, job.c, job.schedule, job.data, watched, engine, folder
-        )
-
+    begun = partial(
+        _begun,
+        eval_sets=eval_sets,
+        device=device,
+        threads=cores() // side,
+        folder=folder,
+    )
     if device == "cpu":
         fits = _side_by_side(jobs, side, begun, tell)
     else:
@@ -603,6 +614,21 @@ def _jobs(configs: list, sets: list, how: Schedule, absent: list | None):
             raise ValueError("all sequences of a run are absent")
         yield _Job(number, c, how.settled(c, len(ids), seed), (ids, lens))
 
+# %% ../nbs/rooms/gpt.ipynb #a9d1c008
+def _begun(
+    job: _Job,
+    eval_sets: dict,
+    device: str,
+    threads: int,
+    folder: Path | None,
+) -> _Run:
+    "A model in training, with an engine of its own"
+    engine = _engine(job.c, job.schedule, job.data, device, threads)
+    watched = {name: pad(job.c, s) for name, s in eval_sets.items()}
+    return _Run(
+        job.number, job.c, job.schedule, job.data, watched, engine, folder
+    )
+
 # %% ../nbs/rooms/gpt.ipynb #3974c749
 def _trained(
     runs: list,
@@ -623,7 +649,7 @@ def _trained(
             progress.reached(run, steps)
             if tell:
                 tell(run.c, run.rows)
-    return [r.fit() for r in runs]
+    return [r.trained() for r in runs]
 
 # %% ../nbs/rooms/gpt.ipynb #53628a3e
 def _advance(runs: list, threads: int):

@@ -183,7 +183,9 @@ def _means(rows: pd.DataFrame, *by, **where):
 # %% ../../nbs/compare/figures.ipynb #f73c1566
 @_drawn("auc", 8, 3.4, panels=2)
 def fig_x_found(axs: np.ndarray, rows: pd.DataFrame):
-    "Which measures detect that a text was shown?"
+    "Which measures detect a training text?"
+    # further scores have a figure of their own
+    rows = rows[rows["item"].isin(MEASURES)]
     a = _means(rows, "item", "times", part="auc")
     f = _means(rows, "item", "times", part="found", x=0.05)
     _lines(
@@ -191,14 +193,14 @@ def fig_x_found(axs: np.ndarray, rows: pd.DataFrame):
         a,
         "times",
         0.5,
-        ylabel="AUC: shown or not?",
+        ylabel="AUC: in training or not?",
         ylim=(0.3, 1.02),
         **_TIMES,
     )
     _lines(axs[1], f, "times", 0.05, ylabel=_FOUND, ylim=(0, 1.02), **_TIMES)
     return (
-        "Left: the chance that a shown text has a higher score than one that was not. Right: the share "
-        "of shown texts detected at a false-positive rate of 5 %; scores on the threshold count as not detected. "
+        "Left: the chance that a training text has a higher score than one that was not. Right: the share "
+        "of training texts detected at a false-positive rate of 5 %; scores on the threshold count as not detected. "
         "The grey lines are guessing."
     )
 
@@ -209,7 +211,7 @@ def fig7(axs: np.ndarray, rows: pd.DataFrame):
     d = _means(rows, "item", "times", "x", part="roc")
     x = sorted({*d.x})
     for ax, t, title in zip(
-        axs, (1, 4), ("shown once per epoch", "shown 4 times per epoch")
+        axs, (1, 4), ("seen once per epoch", "seen 4 times per epoch")
     ):
         ends = dict(guessing=(x[0], plots.GREY))
         for name in MEASURES:
@@ -231,7 +233,7 @@ def fig7(axs: np.ndarray, rows: pd.DataFrame):
         ax.set(
             title=title,
             xlabel="false-positive rate",
-            ylabel="share of shown texts detected",
+            ylabel="share of training texts detected",
         )
         ax.set_xticks(x, [f"{100 * v:g}%" for v in x], fontsize=7)
         ax.minorticks_off()
@@ -259,7 +261,7 @@ def fig_x_difference(axs: np.ndarray, rows: pd.DataFrame):
     )
     _differences(axs[1], d[d.x == 0.05], "", xlabel=share)
     return (
-        "Texts shown once per epoch. A grey point is a world, the blue one their mean. Right of zero LiRA "
+        "Texts seen once per epoch. A grey point is a world, the blue one their mean. Right of zero LiRA "
         "is better. That LiRA is to be beaten is from Carlini et al. (2022)."
     )
 
@@ -275,7 +277,7 @@ def fig_x_peers(axs: np.ndarray, rows: pd.DataFrame):
         x=0.05,
     )
     f = _means(rows, "item", "times", part="found", x=0.05)
-    share = "difference of share detected, shown once"
+    share = "difference of share detected, seen once"
     _differences(axs[0], d, "{} minus {}", xlabel=share)
     ends = {}
     times = sorted({*f.times})
@@ -344,13 +346,13 @@ def fig2(axs: np.ndarray, rows: pd.DataFrame):
     "Do two measures rank texts alike?"
     d = _means(rows, "item", "other", "times", part="rank")
     for ax, t, title in zip(
-        axs, (0, 1), ("all shown texts", "texts shown once")
+        axs, (0, 1), ("all training texts", "texts seen once")
     ):
         _heat(ax, d[d.times == t], title)
     return (
-        "Spearman correlation of the texts by their mean score where they were shown, a mean over worlds. "
+        "Spearman correlation of the texts by their mean score where they were in training, a mean over worlds. "
         "Framed: a measure with itself, in two halves of the models. The ratio and the bits are one number, "
-        "the bits cut at zero. A measure that gives every text shown once the same score has no ranking.",
+        "the bits cut at zero. A measure that gives every text seen once the same score has no ranking.",
         _without_bars(rows),
     )
 
@@ -378,11 +380,11 @@ def fig3(axs: np.ndarray, rows: pd.DataFrame):
         (e, "x", "epoch"),
         (p, "size", "texts of one world"),
     )
-    once = dict(ylabel="AUC of texts shown once", ylim=(0.3, 1.02))
+    once = dict(ylabel="AUC of texts seen once", ylim=(0.3, 1.02))
     for ax, (d, x, label) in zip(axs, along):
         _lines(ax, d, x, 0.5, xlabel=label, **once)
     return (
-        "AUC of texts shown once. Left: against what a measure needs besides the model, which is nothing, one "
+        "AUC of texts seen once. Left: against what a measure needs besides the model, which is nothing, one "
         "reference, or trainings that left texts out; fewer are the first models of each world; RMIA and LiRA with one spread "
         "are for few. Middle: after "
         "each epoch; extraction and influence only at the end. Right: models of one size and seed "
