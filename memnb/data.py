@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import lzma
+import math
 import os
 import re
 import zlib
@@ -109,6 +110,17 @@ def _unpacked(raw: bytes, what: str) -> bytes:
     return raw
 
 # %% ../nbs/rooms/data.ipynb #14830f9d
+def _likely_wide(raw: bytes) -> str:
+    "What a file with NUL bytes may be: of letters in two or four bytes those that are 0 stand on one side"
+    first = raw[:4096]
+    zeros = [first[place::4].count(0) * 4 / len(first) for place in range(4)]
+    if min(zeros[:2]) > 0.9 and zeros[3] < 0.1:
+        return "utf-32-be"
+    if min(zeros[2:]) > 0.9 and zeros[0] < 0.1:
+        return "utf-32-le"
+    return "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
+
+
 def _check_is_text(raw: bytes, what: str):
     "`DataError` for bytes that are no text, which says what they are"
     start = raw[:40].lstrip().lower()
@@ -125,7 +137,8 @@ def _check_is_text(raw: bytes, what: str):
     zeros = sorted([first[::2].count(0), first[1::2].count(0)])
     is_marked = first[:2] in (b"\xff\xfe", b"\xfe\xff")
     alternate = zeros[1] > 0.15 * len(first) and zeros[0] * 20 < zeros[1]
-    if is_marked or alternate:
+    is_wide = _likely_wide(first or b" ").startswith("utf-32")
+    if is_marked or alternate or is_wide:
         return
     if len(odd) >= 8 and len(odd) > 0.02 * len(first):
         begins = first[:8].hex(" ")
@@ -135,20 +148,61 @@ def _check_is_text(raw: bytes, what: str):
         )
 
 # %% ../nbs/rooms/data.ipynb #eb3b635f
+def _wide_encoding(raw: bytes) -> str:
+    "Which encoding of two or four bytes a letter the mark at the beginning of a file names; '' for none"
+    # the mark of UTF-32 begins with that of UTF-16
+    for encoding, marks in _WIDE_MARKS.items():
+        if raw.startswith(marks):
+            return encoding
+    return ""
+
+
+def _likely_encoding(raw: bytes) -> str:
+    "What bytes that are no UTF-8 may be: Latin-1 has no letters at 0x80 to 0x9f, where Windows has quotes and dashes"
+    return "cp1252" if re.search(rb"[\x80-\x9f]", raw) else "latin1"
+
+
+def _check_was_meant(raw: bytes, text: str, what: str, encoding: str):
+    "Say so where a file is another encoding than the one that was given, which reads it without an error"
+    if _wide_encoding(raw) or raw.isascii():
+        return
+    if not re.match(r"(?i)utf.?8", encoding):
+        try:
+            raw.decode("utf-8")
+        except UnicodeDecodeError:
+            pass
+        else:
+            say(
+                f"{what} is read as {encoding}, as asked; it is valid UTF-8, so its letters may be wrong"
+            )
+            return
+    if controls := re.findall("[\x80-\x9f]", text):
+        say(
+            f"{what}: {len(controls)} control signs where {encoding} has no letters: is it cp1252?"
+        )
+
+
+_WIDE_MARKS = {  # longest first
+    "utf-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
+    "utf-16": (b"\xff\xfe", b"\xfe\xff"),
+}
+
+
 def _decode(raw: bytes, what: str, encoding: str = None) -> str:
     "Bytes of a file, packed or not, as text without a byte order mark; `what` is its name for messages"
     raw = _unpacked(raw, what)
-    if not re.match(r"(?i)utf.?(16|32)", encoding or ""):
+    wide = _wide_encoding(raw)
+    if not wide and not re.match(r"(?i)utf.?(16|32)", encoding or ""):
         _check_is_text(raw, what)
-    wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:
-        text = raw.decode(encoding or ("utf-16" if wide else "utf-8"))
+        text = raw.decode(encoding or wide or "utf-8")
     except UnicodeDecodeError as e:
         line = raw.count(b"\n", 0, e.start) + 1
+        likely = _likely_wide(raw) if b"\0" in raw else _likely_encoding(raw)
         raise DataError(
             f"{what} is not {e.encoding.upper()}: byte {e.start} (0x{raw[e.start]:02x}) on line {line}. "
-            "Say which encoding it has, as encoding='latin1' (--encoding latin1), or "
-            "iconv -f latin1 -t utf-8 OLD >NEW"
+            f"Say which encoding it has, as encoding='{likely}' (--encoding {likely}), or "
+            f"iconv -f {likely} -t utf-8 OLD >NEW"
         ) from None
     except LookupError:
         raise DataError(
@@ -156,18 +210,22 @@ def _decode(raw: bytes, what: str, encoding: str = None) -> str:
         ) from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        cure = "take them out, or is it UTF-16 without a mark? Then say encoding='utf-16-le'"
+        likely = _likely_wide(raw)
+        name = likely.upper().rpartition("-")[0]
+        cure = f"take them out, or is it {name} without a mark? Then say encoding='{likely}'"
         raise DataError(
             f"{what} has NUL bytes, the first on line {line}: {cure}"
         )
-    if wide and not encoding:
-        say(f"{what} is read as UTF-16")
-    elif text.startswith("\ufeff"):
+    if encoding:
+        _check_was_meant(raw, text, what, encoding)
+    elif wide:
+        say(f"{what} is read as {wide.upper()}")
+    if text.startswith("\ufeff"):
         say(f"{what} starts with a byte order mark, which is left out")
-    return text.removeprefix("\ufeff")
+    return text.lstrip("\ufeff")
 
 # %% ../nbs/rooms/data.ipynb #f56545b4
-_JSON = re.compile(r'\s*(\{|\[\s*[\[{"])')  # how JSON begins
+_JSON = re.compile(r'\s*(\{|\[\s*[\[{"\]])')  # how JSON begins
 _ARFF = re.compile(
     r"(?i)\s*(?:%[^\n]*\n\s*)*@relation\b"
 )  # comments, then a name
@@ -934,6 +992,11 @@ def _load_table(
     encoding: str | None,
 ):
     "A table, known (`one`) or the user's, with the roles of columns that are known"
+    if one and (skip or not header or encoding):
+        raise DataError(
+            f"{one.name} is a packaged data set, which is read as it is: skip, header=False and "
+            "encoding are for files"
+        )
     gathered = next(_gather(one, split)) if one else _own_table(source, split)
     split, what, raw = gathered
     is_frame = isinstance(source, pd.DataFrame)
@@ -1079,7 +1142,10 @@ def read_frame(
             record if isinstance(record, dict) else dict(text=record)
             for record in _json(text, what)
         ]
-        return pd.DataFrame(records)
+        try:
+            return pd.DataFrame(records)
+        except UnicodeEncodeError as e:
+            raise _half_a_letter(e.object, what) from None
     if _ARFF.match(text):
         _check_is_csv(text, what)
     return _read_csv(text, what, least=1).df
@@ -1091,19 +1157,61 @@ def _json(text: str, what: str):
         whole = json.loads(text)
     except json.JSONDecodeError:
         return _json_lines(text, what)
-    if isinstance(whole, list):
+    except (RecursionError, ValueError) as e:
+        raise _unreadable_json(e, what) from None
+    if isinstance(whole, list) and whole:
         return whole
+    if not whole:
+        raise DataError(f"{what} is empty: {text.strip()}")
+    if "log_history" in whole:
+        # a loss that was NaN is no number, and not one that was not logged
+        whole = json.loads(text, parse_constant=lambda word: math.inf)
+        return _history(whole["log_history"], what)
     columns = [*whole.values()]
-    are_columns = all(
+    # by columns, as pandas writes it: name -> row -> value, or name -> values
+    if all(
         isinstance(c, dict) and c.keys() == columns[0].keys() for c in columns
+    ):
+        return [
+            {name: column[row] for name, column in whole.items()}
+            for row in columns[0]
+        ]
+    if all(isinstance(c, list) and len(c) == len(columns[0]) for c in columns):
+        return [dict(zip(whole, values)) for values in zip(*columns)]
+    return [whole]
+
+
+def _history(history: Any, what: str) -> list:
+    "What a Trainer logged, by its state"
+    if not isinstance(history, list) or not history:
+        raise DataError(
+            f"{what}: its log_history is no list of what was logged, but {_short(history)}"
+        )
+    return history
+
+
+# half of a letter of two, as a cut JSON string has it: no encoding writes it
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _half_a_letter(text: str, what: str) -> DataError:
+    "The error for a text that was cut within a letter"
+    half = _HALF.search(text)
+    before = text[max(0, half.start() - 20) : half.start()]
+    return DataError(
+        f"{what} has half a letter, {ascii(half[0])} behind {before!r}: it was cut within one; "
+        "write the text anew, or leave it out"
     )
-    if not are_columns:
-        return whole.get("log_history", [whole])
-    # by columns, as pandas writes it: name -> row -> value
-    return [
-        {name: column[row] for name, column in whole.items()}
-        for row in columns[0]
-    ]
+
+
+def _unreadable_json(error: Exception, what: str) -> DataError:
+    "What is wrong with JSON whose form is right"
+    if isinstance(error, RecursionError):
+        return DataError(
+            f"{what}: its brackets are nested too deeply to be read"
+        )
+    why = "it has a number of thousands of digits, which Python does not read"
+    return DataError(f"{what}: {why}: write it as a string")
 
 
 def _json_lines(text: str, what: str):
@@ -1118,6 +1226,8 @@ def _json_lines(text: str, what: str):
             raise DataError(
                 f"{what}, line {i}: {e.msg}; JSON lines have a record on each"
             ) from None
+        except (RecursionError, ValueError) as e:
+            raise _unreadable_json(e, f"{what}, line {i}") from None
     return records
 
 # %% ../nbs/rooms/data.ipynb #e365e149
@@ -1177,6 +1287,8 @@ def texts(
     for i, text in enumerate(frame[column], 1):
         if not isinstance(text, str):
             raise DataError(f"{what}: number {i} is no text but {_short(text)}")
+        if _HALF.search(text):
+            raise _half_a_letter(text, f"{what}: number {i}")
     items = pd.DataFrame(dict(text=frame[column].tolist()), dtype=object)
     if not label:
         return items

@@ -118,6 +118,20 @@ def _tree_passes(
 _READS_FORWARD = "memnb asks models that read forward"
 
 
+def _check_numbers(name: str, scores: "torch.Tensor"):
+    """ValueError where scores, ... x vocabulary, have a NaN
+
+    The library goes on with them: a NaN is the likeliest token, and a loss of NaN is below no threshold.
+    """
+    # the largest of a row is NaN where one of them is
+    if scores.numel() and scores.amax(-1).isnan().any():
+        why = "a training that diverged wrote such weights"
+        if scores.dtype.itemsize < 4:
+            dtype = str(scores.dtype).removeprefix("torch.")
+            why += f", or {dtype} is too small for them: try dtype='float32'"
+        raise ValueError(f"{name} computes NaN in place of scores: {why}")
+
+
 def _trial_scores(net: "torch.nn.Module") -> tuple[list, "torch.Tensor"]:
     """Three prompts that try a network out: token ids and log-probabilities by the library, 3 x tokens x vocabulary
 
@@ -134,6 +148,7 @@ def _trial_scores(net: "torch.nn.Module") -> tuple[list, "torch.Tensor"]:
         plainly = (
             net(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
         )
+    _check_numbers(type(net).__name__, plainly)
     # Mean difference in nats. In one batch float32 gives equal rows but for the last
     # digits; in numbers of 16 bits a sum in another order moves scores by hundredths.
     limit = 0.1 if net.dtype.itemsize < 4 else 1e-5
@@ -587,6 +602,7 @@ def _score_tails(
         tokens = tails[i][done : done + len(scores)]
         tokens = torch.tensor(tokens, dtype=torch.long, device=scores.device)
         scores = scores[: len(tokens)]
+        _check_numbers(self.name, scores)
         likeliest[i] += (scores.argmax(-1) == tokens).tolist()
         logprobs[i] += (
             scores.float()
@@ -604,6 +620,7 @@ def _next_logits(self: HF, todo: list) -> Iterator[tuple[int, str]]:
     self.check_window(ids, [0] * len(ids))
     for i, scores in self.read(ids):
         scores = scores[-1].float().cpu()
+        _check_numbers(self.name, scores)
         tokens = todo[i][0]["tokens"]
         scores = scores if tokens is None else scores[tokens]
         yield i, base64.b64encode(scores.numpy().tobytes()).decode()
@@ -759,6 +776,7 @@ def _generate(self: HF, todo: list) -> Iterator[tuple[int, str]]:
         written = {i: [] for i in rows}
         draws = {i: (todo[i][0], rng_of(*todo[i])) for i in rows}
         while True:
+            _check_numbers(self.name, scores)
             tokens = next_tokens(scores, [draws[i] for i in rows]).tolist()
             live = []  # positions of the rows that go on
             for j, (i, token) in enumerate(zip(rows, tokens)):
@@ -997,7 +1015,15 @@ _WHAT_TO_GIVE = (
 
 def _check_folder(folder: Path) -> None:
     "ValueError for a folder whose weights cannot be read"
-    if any(name.endswith(".safetensors") for name in files_of(folder)):
+    weights = [f for f in files_of(folder) if f.endswith(".safetensors")]
+    for name in weights:
+        with open(folder / name, "rb") as file:
+            if file.read(26) == b"version https://git-lfs.gi":
+                raise ValueError(
+                    f"{name} of hf:{folder.name} is a pointer of git-LFS and not the weights: "
+                    "`git lfs pull` in the folder brings them"
+                )
+    if weights:
         return
     by_ending = {f.suffix: f.name for f in folder.iterdir()}
     old = [
@@ -1029,6 +1055,10 @@ def _library(kind: str, name: str, source: str, **settings) -> Any:
     except SafetensorError as e:
         why = f"({e}): a file is cut short or damaged. Copy or download the folder again."
         raise ValueError(f"the weights of {name} cannot be read {why}") from e
+    except (KeyError, TypeError, AttributeError, IndexError) as e:
+        # of a file that is JSON, and has not what the library takes for granted
+        why = f"a file of it lacks what the library looks for ({type(e).__name__}: {e})"
+        raise FileNotFoundError(f"cannot load {name}: {why}"[:300]) from e
     except (OSError, ValueError) as e:
         why = (" ".join(str(e).split()) or type(e).__name__)[:300]
         raise FileNotFoundError(
@@ -1200,8 +1230,13 @@ def _tokenizer(
     try:
         return _library(AutoTokenizer, name, source, revision=revision)
     except FileNotFoundError as e:
+        why = " ".join(str(e.__cause__).split())
+        if not names & {*files_of(source)}:
+            why = "there is no tokenizer.json, ...; copy those of the model that it was trained from"
+        elif isinstance(e.__cause__, KeyError):
+            why = f"tokenizer.json lacks {why}: copy it again"
         raise ValueError(
-            f"{name} has no tokenizer that can be read: {e.__cause__}"[:400]
+            f"{name} has no tokenizer that can be read: {why}"[:400]
         ) from e
 
 
@@ -1329,6 +1364,19 @@ def _ask_hub(name: str, revision: str = None) -> None:
             f"the model {name!r} is not a folder here, {why}. {_WHAT_TO_GIVE}"
         ) from None
 
+
+# what every model here takes, beside what the loaders of `lm.load` are always given
+_SETTINGS = ("device", "dtype", "rows", "memory", "thinking")
+
+
+def _check_settings(kind: str, settings: dict, more: tuple = ()):
+    "ValueError for a setting of `lm.load` that models of a kind do not have"
+    known = [*_SETTINGS, *more]
+    for name in settings:
+        if name not in (*known, "store", "mode"):
+            choice = core.did_you_mean(name, known)
+            raise ValueError(f"{kind} has no setting {name!r}{choice}")
+
 # %% ../nbs/rooms/hf.ipynb #3e327c75
 def _device(device: str | None, dtype: str) -> str:
     "Where to compute; ValueError for a GPU or a precision that is not there"
@@ -1370,9 +1418,14 @@ def _load_hub(
     "A model of a folder or of the hub"
     import torch
 
+    _check_settings("hf:", settings, ("revision",))
     device = _device(device, dtype)
     folder = Path(rest).expanduser().resolve()
     name = source = f"hf:{rest}"
+    if folder.is_dir() and revision is not None:
+        raise ValueError(
+            f"hf:{folder.name} is a folder, which has no revision {revision!r}: leave revision out"
+        )
     if folder.is_dir():  # tables show the folder's name, without the way to it
         source = f"hf:{folder}"
         name = f"hf:{folder.name}"
@@ -1409,6 +1462,9 @@ def _load_smollm2(
         raise ValueError(
             f"the packaged model has no variants: 'smollm2', not 'smollm2:{rest}'"
         )
+    if revision is not None:
+        raise ValueError("smollm2 ships in one revision: leave revision out")
+    _check_settings("smollm2", settings)
     device = _device(device, dtype)
     folder = fetch()
     mark = fingerprint(folder)
@@ -1540,6 +1596,7 @@ def _load_planted(
     **settings,
 ) -> HF:
     "A planted model"
+    _check_settings("planted:", settings)
     folder = planted_dir(rest)
     base = _recipe_base(folder)
     mark = fingerprint(folder)

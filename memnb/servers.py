@@ -108,7 +108,7 @@ _WORDS_OF_FIELD = dict(
 _WORDS_OF_KIND = dict(
     refused="were refused by a filter",
     declined="were declined in words, which is not the same as not to know",
-    unread="got no answer that can be read, only thoughts; they count as not known",
+    unread="got no answer that can be read, nothing or only thoughts; they count as not known",
 )
 
 # %% ../nbs/rooms/servers.ipynb #2892c92a
@@ -187,6 +187,13 @@ def _seconds_to_wait(headers: Mapping, text: str) -> float:
     return sum(float(x) * units.get(unit, 0.001) for x, unit in parts)
 
 # %% ../nbs/rooms/servers.ipynb #72b2775b
+def _instead_of_answer(reply: dict, text: str) -> str:
+    "What a reply is that says success and has no answer"
+    if "choices" in reply and not reply["choices"]:
+        return "the reply is no answer: its choices are empty"
+    return f"the reply is no answer but begins {text[:60]!r}"
+
+
 def _error_inside(data: Any, text: str) -> dict | None:
     "The error in a reply that says success, with its message; None for an answer"
     reply = data if isinstance(data, dict) else {}
@@ -205,9 +212,7 @@ def _error_inside(data: Any, text: str) -> dict | None:
         return None
     if isinstance(error, dict):
         return error
-    return dict(
-        message=error or f"the reply is no answer but begins {text[:60]!r}"
-    )
+    return dict(message=error or _instead_of_answer(reply, text))
 
 # %% ../nbs/rooms/servers.ipynb #e908f517
 def _code_inside(error: dict) -> int:
@@ -451,8 +456,9 @@ def _read_choice(reply: dict, chat: bool, closes: bool) -> Reply:
         return Reply(Refused(_one_line(refusal or end)[:200]), thought, False)
     if text is None and not thought and not cut:
         raise Broken(f"the reply has no text and ended with {end!r}")
-    # without half a character
-    text = (text or "").encode("utf-8", "ignore").decode()
+    # without half a character, and without marks that no tokenizer writes there: the
+    # byte order mark of a file, the NUL behind a string of C
+    text = (text or "").encode("utf-8", "ignore").decode().strip("\0\ufeff")
     if closed := re.match(_THOUGHT_CLOSED, text):
         thought = "whole" if re.match(_THOUGHT_OPENS, text) else "end"
         text = text[closed.end() :]
@@ -783,6 +789,12 @@ def _field_not_taken(err: Exception, fields: Iterable[str]) -> str | None:
     return next(iter(_fields_named(text, fields)), None)
 
 
+_CURES = {  # what a server says -> what to do about it
+    r"enable_thinking": "Say so by --server body='{\"enable_thinking\": false}'.",
+    r"(?i)only.{0,20} stream|stream.{0,20} only": "memnb asks for whole answers: take a model that gives them.",
+}
+
+
 def _error_line(err: Exception) -> str:
     "What an error says, with its cause, in one line without addresses, keys and control characters"
     line = _error_text(err)
@@ -791,6 +803,7 @@ def _error_line(err: Exception) -> str:
         line = f"{line} {cause}"
     if "Timeout" in type(err).__name__:
         line += " Raise timeout, or lower concurrency (--server timeout=300 concurrency=2)."
+    cures = [cure for words, cure in _CURES.items() if re.search(words, line)]
     for name in (
         "OPENAI_API_KEY",
         "AZURE_OPENAI_API_KEY",
@@ -802,7 +815,7 @@ def _error_line(err: Exception) -> str:
     kind = (
         "" if isinstance(err, (Broken, Crossing)) else f"{type(err).__name__}: "
     )
-    return f"{kind}{_one_line(line)[:300]}"
+    return " ".join([f"{kind}{_one_line(line)[:300]}", *cures])
 
 # %% ../nbs/rooms/servers.ipynb #eabe5d6c
 def _usage(reply: dict) -> int | None:
@@ -1269,7 +1282,7 @@ def _count_kinds(self: OpenAI, prompts: list, answers: list) -> list:
         )
     unread = sum(isinstance(a, Unread) for a in judged)
     if unread:
-        counted = f"{unread} of {n} answers cannot be read, only thoughts came"
+        counted = f"{unread} of {n} answers cannot be read, nothing or only thoughts came"
         say(f"{self.name}: {counted}; {_THOUGHTS_OFF}")
     return judged
 
@@ -1444,6 +1457,12 @@ async def _current_model(self: OpenAI) -> Answering | None:
     answer = None
     with suppress(Broken):
         read = read_reply(reply, chat)
+        # behind a prompt that ends in a word stands a blank or a sign, and not the prompt
+        if not chat and str(read.text).startswith(WHO):
+            raise ModelError(
+                f"{self.name} gives the prompt back in front of its answer: turn that off "
+                "(--server body='{\"echo\": false}'), or use mode=chat"
+            )
         answer = None if isinstance(read.text, Refused) else str(read.text)
         # a sample tells nothing
         answer = answer if "temperature" in fields else None
@@ -1541,7 +1560,10 @@ async def _post(self: OpenAI, fields: dict) -> dict:
 @patch
 async def _wait(self: OpenAI, pause: float, end: float, err: Exception) -> None:
     "Wait as long as a server says; raises `ModelError` where that is longer than `wait` allows"
-    wish = f" wants to be left alone for {pause:.3g} s ({_error_line(err)})"
+    seconds = f"{pause:.3g}"
+    if pause < 1e9:
+        seconds = f"{pause:,.3f}".rstrip("0").rstrip(".")
+    wish = f" wants to be left alone for {seconds} s ({_error_line(err)})"
     if time.monotonic() + pause > end:
         longest = f"longer than --server wait={self.options['wait']:g} (seconds) allows."
         raise ModelError(f"{self.name}{wish}, {longest}") from None
@@ -1937,7 +1959,7 @@ async def _answer_all(self: OpenAI, todo: list, put: Callable) -> None:
         last = batch.arrived[-1]
         if isinstance(last, Unread):
             raise ModelError(
-                f"{self.name} answers with nothing but thoughts; {_THOUGHTS_OFF}."
+                f"{self.name} answers with nothing, or nothing but thoughts; {_THOUGHTS_OFF}."
             )
         if not any(map(_permanent_reason, batch.arrived)):
             raise self._refused_for_all(last)
@@ -1954,13 +1976,15 @@ async def _answer_all(self: OpenAI, todo: list, put: Callable) -> None:
         raise e.exceptions[0] from None
 
 # %% ../nbs/rooms/servers.ipynb #ba701499
+_CHECK = f"Check the key, the model name, {_URL} and what the model takes (--server body='{{...}}')."
+
+
 @patch
 def _refused_for_all(self: OpenAI, err: Exception) -> ModelError:
-    cure = f"the key, the model name, {_URL} and what the model takes (--server body='{{...}}')"
     refusal = (
         f"{self.name} refused ({_error_line(err)}), as it would for all prompts"
     )
-    return ModelError(f"{refusal}. Check {cure}.")
+    return ModelError(f"{refusal}. {_CHECK}")
 
 # %% ../nbs/rooms/servers.ipynb #25154511
 @patch
@@ -2023,7 +2047,11 @@ def _missing_answers(
     # a pair of prompt and continuation, or the messages of a chat
     joined = "".join(prompt) if isinstance(prompt[0], str) else prompt
     begin = _prompt_text(joined)[:30]
-    last = f"the last, which begins {begin!r}, because of {lost[-1].reason}. {kept}"
+    # of a single prompt nobody knows whether it is at fault
+    unsure = not self.known and not any(one.kind for one in lost)
+    cure = _CHECK if unsure else kept
+    reason = lost[-1].reason.rstrip(".")
+    last = f"the last, which begins {begin!r}, because of {reason}. {cure}"
     share = f"{len(lost)} of {asked} prompts"
     return NoAnswer(
         f"{share} got no answer from {self.name}, {last}".strip(), lost

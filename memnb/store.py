@@ -822,7 +822,7 @@ def load(
                 self._insert_all(rows)
                 then = f"the {taken} answers before it were taken in"
                 raise ValueError(
-                    f"{name}, line {number}: {error!r}; {then}"
+                    f"{name}, line {number}: no answer as `memnb store export` writes it ({error!r}); {then}"
                 ) from None
             taken += 1
             if len(rows) == _ROWS_A_TRANSACTION:

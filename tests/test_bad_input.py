@@ -1,10 +1,13 @@
 "Bad input of every kind: a clear error that says what to do, early, and nothing lost."
 
 import bz2
+import errno
 import gzip
 import json
 import lzma
 import pickle
+import re
+import sqlite3
 import subprocess
 import sys
 
@@ -1083,3 +1086,257 @@ def test_texts_that_anybody_goes_on_with_are_said(tmp_path):
     )
     assert any("takes no memory" in note for note in t.attrs["notes"])
     assert "1 of 3: comes back, as anybody would go on" in compare.ask_lead(t)
+
+
+# ---- encodings that read without an error
+
+
+BREAD = "name,bread\na,Brötchen\nb,Brot\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "advice"),
+    [
+        (BREAD.encode("utf-16-be"), "encoding='utf-16-be'"),
+        (BREAD.encode("utf-16-le"), "encoding='utf-16-le'"),
+        (BREAD.encode("utf-32-le"), "encoding='utf-32-le'"),
+        (BREAD.encode("utf-32-be"), "encoding='utf-32-be'"),
+        (
+            BREAD.replace("Brot", "“Brot”").encode("cp1252"),
+            "encoding='cp1252'",
+        ),
+        (BREAD.encode("latin1"), "encoding='latin1'"),
+    ],
+)
+def test_the_encoding_that_a_message_names_reads_the_file(
+    raw, advice, tmp_path
+):
+    "The letters of the file, and not Chinese ones or control signs in their place"
+    file = csv(tmp_path, raw)
+    with pytest.raises(data.DataError, match=advice):
+        data.load(file)
+    encoding = advice.split("'")[1]
+    bread = data.load(file, encoding=encoding).df.bread.tolist()
+    assert bread[0] == "Brötchen" and bread[1].strip("“”") == "Brot"
+
+
+def test_utf32_and_two_marks_are_read(tmp_path, capfd):
+    for raw in (BREAD.encode("utf-32"), b"\xef\xbb\xbf" * 2 + BREAD.encode()):
+        table = data.load(csv(tmp_path, raw))
+        assert table.names == ["name", "bread"]
+        assert table.df.bread.tolist() == ["Brötchen", "Brot"]
+    said = capfd.readouterr().err
+    assert "read as UTF-32" in said and "byte order mark" in said
+
+
+def test_an_encoding_that_is_surely_another_is_said(tmp_path, capfd):
+    "Latin-1 reads every file: of UTF-8 and of Windows it makes other letters"
+    data.load(csv(tmp_path, BREAD), encoding="latin1")
+    assert "it is valid UTF-8" in capfd.readouterr().err
+    windows = BREAD.replace("Brot", "“Brot”").encode("cp1252")
+    data.load(csv(tmp_path, windows), encoding="latin1")
+    assert "2 control signs" in capfd.readouterr().err
+    data.load(csv(tmp_path, windows), encoding="cp1252")
+    data.load(csv(tmp_path, BREAD.encode("latin1")), encoding="latin1")
+    assert not capfd.readouterr().err
+
+
+# ---- JSON that is none, or too much
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}", "is empty"),
+        ("[]", "is empty"),
+        ("[" * 100_000 + "]" * 100_000, "too deeply"),
+        ('{"text": 1' + "0" * 5000 + "}", "thousands of digits"),
+        ('{"text": "a"}\n{"text": 1' + "0" * 5000 + "}", "line 2.*digits"),
+        ('{"text": "caf\\ud83d"}', "half a letter"),
+        ('{"log_history": null}', "no list"),
+        ('{"log_history": {"a": 1}}', "no list"),
+    ],
+)
+def test_json_without_texts_is_refused_in_a_line(text, says, tmp_path):
+    with pytest.raises(data.DataError, match=says):
+        data.texts(csv(tmp_path, text, "texts.json"))
+
+
+def test_a_json_of_lists_is_read_by_columns(tmp_path):
+    file = csv(tmp_path, '{"text": ["one", "two"], "n": [1, 2]}', "t.json")
+    assert data.texts(file).text.tolist() == ["one", "two"]
+    with pytest.raises(data.DataError, match="number 2 has half a letter"):
+        data.texts(["whole", "caf\ud83d"])
+
+
+# ---- logs without numbers
+
+
+def test_a_log_without_a_number_is_no_empty_verdict(tmp_path):
+    from memnb import contextual
+
+    rows = "".join(f"s0,{e},nan,nan\n" for e in range(8))
+    file = csv(tmp_path, f"string,epoch,train_loss,test_loss\n{rows}")
+    with pytest.raises(ValueError, match="did the training diverge"):
+        contextual.judged_log(file)
+
+
+@pytest.mark.parametrize("form", ["state", "csv"])
+def test_a_loss_that_is_nan_is_said_and_not_only_left_out(
+    form, tmp_path, capfd
+):
+    from memnb import contextual
+
+    losses = [3.0, 2.0, float("nan"), *(1 / e for e in range(1, 6))]
+    if form == "state":
+        history = [
+            {"epoch": e, "eval_a_loss": loss}
+            for e, loss in enumerate(losses, 1)
+        ]
+        file = csv(tmp_path, json.dumps(dict(log_history=history)), "s.json")
+    else:
+        rows = "".join(f"{e},{x}\n,\n" for e, x in enumerate(losses, 1))
+        file = csv(tmp_path, f"epoch,eval_a_loss\n{rows}")
+    judged = contextual.judged_log(file)
+    assert judged.looks.tolist() == [7]
+    assert "left out are 1 rows without a number" in capfd.readouterr().err
+
+
+def test_a_log_is_read_once_for_its_table_and_its_figure(
+    tmp_path, monkeypatch, capfd
+):
+    rows = "".join(f"s0,{e},{1 / (e + 1)},1\n" for e in range(8))
+    file = csv(
+        tmp_path, f"string,epoch,train_loss,test_loss\ns0,9,nan,1\n{rows}"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["log", str(file)]) == 0
+    assert capfd.readouterr().err.count("left out are") == 1
+
+
+# ---- options that nothing would come of
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("table smollm2 t.csv --server concurrency=2", "smollm2 is none"),
+        ("ask hf:mine t.csv --server mode=chat", "hf:mine is none"),
+        ("ask hf:mine t.csv --never a.csv --truth n", "give one of them"),
+        ("table smollm2 iris --skip 2", "is for files|are for files"),
+        ("log t.csv --again t.csv", "--without"),
+        ("store list --model x", "takes no --model"),
+        ("store check --yes", "takes no --yes"),
+        ("store forget", "--model"),
+        ("status --only icl", "name it"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    line, says, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MEMNB_SERVER", raising=False)
+    rows = "".join(f"s0,{e},1\n" for e in range(4))
+    csv(tmp_path, f"string,epoch,train_loss\n{rows}", "t.csv")
+    assert cli.main(line.split()) == 2
+    out, err = capfd.readouterr()
+    assert err.startswith("memnb: ") and err.count("\n") == 1 and not out
+    assert pd.Series([err]).str.contains(says)[0], err
+
+
+def test_a_setting_of_servers_is_said_where_no_run_asks_one(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.delenv("MEMNB_SERVER", raising=False)
+    monkeypatch.setattr("memnb.run.batch.batch", lambda *a, **kw: [])
+    line = ["run", "smoke", "-o", str(tmp_path), "--server", "concurrency=2"]
+    cli.main(line)
+    assert "names an openai: model" in capfd.readouterr().err
+    monkeypatch.delenv("MEMNB_SERVER", raising=False)
+    cli.main([*line, "-p", "model", "openai:m"])
+    assert "names an openai: model" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["smollm2", "hf:mine", "planted:tables"])
+def test_a_setting_that_no_model_has_is_named_with_those_there_are(name):
+    with pytest.raises(ValueError, match="no setting 'devise'.*'device'"):
+        lm.load(name, devise="cpu")
+    with pytest.raises(ValueError, match="concurrency"):
+        lm.load("openai:m", devise="cpu")
+
+
+# ---- folders and disks that take nothing
+
+
+@pytest.mark.parametrize("command", ["table smollm2 t.csv", "log t.csv"])
+def test_what_cannot_be_written_is_said_before_anything_is_asked(
+    command, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lm, "load", lambda *a, **kw: pytest.fail("asked"))
+    csv(tmp_path, "a,b\n1,2\n3,4\n", "t.csv")
+    line = command.split()
+    assert cli.main([*line, "-o", "t.csv/page.html"]) == 2
+    assert "t.csv is a file and no folder" in capfd.readouterr().err
+    (tmp_path / "closed").mkdir()
+    access = cli._may_write.__globals__["os"].access
+    monkeypatch.setattr(
+        "memnb.run.ours.os.access",
+        lambda path, mode: path.name != "closed" and access(path, mode),
+    )
+    assert cli.main([*line, "-o", "closed/page.html"]) == 2
+    assert "its folder is read-only" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.ENOSPC, "No space"), "no room is left.*free some"),
+        (
+            sqlite3.OperationalError("database or disk is full"),
+            "disk of the store.*free some",
+        ),
+        (
+            OSError(errno.EROFS, "x", ".p.html.e29cc314badd.part"),
+            "^memnb: p.html cannot be written",
+        ),
+        (PermissionError(errno.EACCES, "x", "p"), "lack the permission"),
+        (FileNotFoundError(errno.ENOENT, "x", "zz"), "no file zz"),
+        (FileNotFoundError("no file zz: give one"), "^memnb: no file zz: give"),
+        (IsADirectoryError(errno.EISDIR, "x", "p"), "p is a folder"),
+    ],
+)
+def test_errors_of_the_system_say_what_to_do(error, says, monkeypatch, capfd):
+    def fails():
+        raise error
+
+    monkeypatch.setitem(cli.COMMANDS, "list", fails)
+    assert cli.main(["list"]) == 2
+    assert re.search(says, capfd.readouterr().err.strip())
+
+
+def test_a_line_that_is_no_answer_is_said_in_words(
+    tmp_path, capfd, monkeypatch
+):
+    monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "s.sqlite"))
+    csv(tmp_path, "null\n", "a.jsonl")
+    assert cli.main(["store", "import", str(tmp_path / "a.jsonl")]) == 2
+    assert "no answer as `memnb store export` writes" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["timeout=NaN", "wait=Infinity", "concurrency=2.5", "concurrency=1e999"],
+)
+def test_settings_of_servers_are_numbers_that_can_be(setting, monkeypatch):
+    monkeypatch.delenv("MEMNB_SERVER", raising=False)
+    with pytest.raises(ValueError, match="--server takes NAME=VALUE"):
+        cli._served([setting])
+    cli._served(["concurrency=2.0", "timeout=7"])
+    assert json.loads(cli.os.environ["MEMNB_SERVER"])["concurrency"] == 2
+
+
+def test_a_profile_with_a_control_character_is_a_line(tmp_path, capfd):
+    csv(tmp_path, "- notebook: cap\0\n", "mine.yaml")
+    assert cli.main(["plan", str(tmp_path / "mine.yaml")]) == 2
+    assert "not YAML" in capfd.readouterr().err

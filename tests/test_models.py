@@ -731,3 +731,39 @@ def test_a_training_in_several_threads_is_counted(monkeypatch):
     with core.counting() as counts:
         gpt.fit([c] * 6, data, epochs=2, batch=4)
     assert counts.trainings == 6 and counts.flops > 0
+
+
+# ---- numbers that are none, files that are others
+
+
+@pytest.mark.parametrize("request_", ["logprobs", "generate", "next_logits"])
+def test_weights_of_a_training_that_diverged_are_refused(folder, request_):
+    "Else NaN is the likeliest token, and a loss of NaN lies below no threshold"
+    weights(
+        folder, lambda w: {name: value * np.nan for name, value in w.items()}
+    )
+    with pytest.raises(ValueError, match="computes NaN"):
+        model = lm.load(f"hf:{folder}")
+        if request_ == "logprobs":
+            model.logprobs("a", ["b"])
+        else:
+            getattr(model, request_)(["a"])
+
+
+def test_a_pointer_in_place_of_weights_is_named(folder):
+    (folder / "model.safetensors").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    )
+    with pytest.raises(ValueError, match="git lfs pull"):
+        lm.load(f"hf:{folder}")
+
+
+def test_a_tokenizer_file_without_a_tokenizer(folder):
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match="no tokenizer that can be read"):
+        lm.load(f"hf:{folder}")
+
+
+def test_a_folder_has_no_revision(folder):
+    with pytest.raises(ValueError, match="no revision 'v2'"):
+        lm.load(f"hf:{folder}", revision="v2")

@@ -1087,7 +1087,7 @@ def test_what_memnb_wrote_may_be_written_again(tmp_path):
 @pytest.mark.parametrize(
     "error",
     [
-        sqlite3.OperationalError("database or disk is full"),
+        sqlite3.OperationalError("database is locked"),
         RuntimeError("refused\n401"),
     ],
 )

@@ -1735,7 +1735,7 @@ def test_a_wait_that_is_too_long(server, at, code, told, headers):
     )
     with pytest.raises(
         lm.ModelError,
-        match="left alone for 1.8e.03 s.*wait=600.*are in the store",
+        match="left alone for 1,800 s.*wait=600.*are in the store",
     ):
         load(at, concurrency=1).generate(asks("chat", WORDS))
     assert stored(at) == upper(["first"]) and len(server.asked) == 2

@@ -4,6 +4,7 @@
 
 import gzip
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -810,3 +811,108 @@ def test_llama_server_itself(at, tmp_path, monkeypatch):
         process.terminate()
         process.wait()
     assert seen.greedy[1] == "5" and seen.written
+
+
+# ---- answers with marks that no tokenizer writes, and answers that are none
+
+
+@each_mode
+def test_marks_of_files_around_an_answer_are_cut(server, at, mode):
+    server.plan = Every(
+        lambda h, body: content(f"\ufeff{asked_word(body).upper()}\0")(h, body)
+    )
+    assert load(at, mode).generate(asks(mode, WORDS)) == UPPER
+
+
+def asked_word(body):
+    return body.get("prompt") or body["messages"][-1]["content"]
+
+
+def test_a_prompt_that_comes_back_before_its_answer(server, at):
+    "Completions are compared from their first letter: none would be right"
+
+    def echoing(h, body):
+        content(f"{body['prompt']}{body['prompt'].upper()}")(h, body)
+
+    server.plan = Every(echoing)
+    server.who_says = f"{servers.WHO} lit the lamp"
+    with pytest.raises(lm.ModelError, match="gives the prompt back"):
+        load(at, "completion").generate(WORDS)
+    assert stored(at) == {}
+
+
+@pytest.mark.parametrize("choices", [[], None])
+def test_no_choices_are_said(server, at, choices):
+    server.plan = Every(
+        lambda h, body: h.reply(whole(body) | dict(choices=choices))
+    )
+    with pytest.raises(
+        lm.NoAnswer, match="its choices are empty.*Check the key"
+    ):
+        load(at, retries=0).generate(asks("chat", WORDS[:1]))
+
+
+@pytest.mark.parametrize(
+    ("message", "cure"),
+    [
+        ("enable_thinking must be set to false", '"enable_thinking": false'),
+        ("This model only support stream mode", "asks for whole answers"),
+    ],
+)
+def test_what_a_server_wants_is_said_also_of_a_single_prompt(
+    server, at, message, cure
+):
+    server.plan = Every(bad(None, message))
+    with pytest.raises(lm.NoAnswer, match=cure):
+        load(at).generate(asks("chat", WORDS[:1]))
+
+
+# ---- what the guide says of servers
+
+
+GUIDE = (core.package_dir().parent / "docs/servers.md").read_text("utf8")
+NAMES = dict(
+    vllm="vLLM",
+    llama_cpp="llama.cpp",
+    transformers_serve="transformers serve",
+    litellm="LiteLLM",
+)
+
+
+def rows_of_guide():
+    "Cells of the table of servers, by the name of the server"
+    cells = [
+        [cell.strip() for cell in line.strip("|\n").split(" | ")]
+        for line in GUIDE.partition("| Server |")[2].splitlines()[2:]
+    ]
+    end = next(i for i, row in enumerate(cells) if len(row) < 5)
+    return {row[0].strip("| "): row for row in cells[:end]}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_the_guide_names_the_version_whose_replies_are_here(name):
+    replies = json.loads((REPLIES / f"{name}.json").read_text("utf8"))
+    version = re.search(r"\d+(\.\d+)+", replies["server"])[0]
+    *_, gives, tried = rows_of_guide()[NAMES[name]]
+    # packages of llama.cpp call build 11434 version 11434.0.0
+    assert version.removesuffix(".0.0") in tried, tried
+    if name != "litellm":  # which gives what the server behind it gives
+        assert ("log-probabilities" in gives) == GIVES[name].logprobs
+
+
+def test_the_guide_says_tried_of_nothing_else():
+    "A row has a version, or says that nobody tried; replies are there for each row that says so, and for no other"
+    rows = rows_of_guide()
+    replayed = {
+        n for n, row in rows.items() if "replayed in the tests" in row[-1]
+    }
+    assert replayed == {*NAMES.values()}
+    assert {*NAMES} == {*GIVES} == {f.stem for f in REPLIES.glob("*.json")}
+    for name, row in rows.items():
+        has_version = bool(re.search(r"\d+\.\d+|b\d+", row[-1]))
+        assert has_version == (row[-1] != "not tried"), (name, row[-1])
+
+
+def test_the_guide_names_the_neutral_values():
+    values = ", ".join(f"{k}={v}" for k, v in servers.NEUTRAL.items())
+    assert f"`{values}`" in GUIDE

@@ -21,7 +21,7 @@ from . import claims as _claims
 from . import figures as _figures
 from .claims import facts
 from .figures import tab1
-from .logs import fig_x_log, judged_log
+from .logs import fig_x_log, judged_log, read_log
 from memnb.contextual.measuring import (
     balanced,
     chosen,
@@ -53,6 +53,6 @@ PAPER = Paper(
     chosen=chosen,
     categories=True,
     exercises=_exercises,
-    commands=dict(log=judged_log, draw_log=fig_x_log),
+    commands=dict(read_log=read_log, log=judged_log, draw_log=fig_x_log),
 )
 globals().update(PAPER.figures)

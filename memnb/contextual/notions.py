@@ -6,6 +6,7 @@
 __all__ = ['COMPARED', 'arrays_of', 'too_low', 'looks_of', 'onsets', 'start_epochs']
 
 # %% ../../nbs/contextual/notions.ipynb #9ce3df10
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -64,7 +65,14 @@ def _by_string(log: pd.DataFrame, name: str) -> pd.DataFrame:
             "or with the callback `contextual.loss_log`"
         )
     table = log[[clock, *strings]].rename(columns={clock: "epoch"})
-    rows = table.melt("epoch", None, "string", "loss").dropna()
+    # a line of a log has the loss of one string or of the whole set: what is missing
+    # there was not logged, but a file says of a loss without a number that it is NaN
+    told = table.melt("epoch", None, "string", "loss")
+    rows = told.dropna()
+    if not len(rows):
+        raise ValueError(
+            f"{name} has no number in any row: {clock} and losses are numbers"
+        )
     return rows.assign(string=rows.string.map(strings))
 
 # %% ../../nbs/contextual/notions.ipynb #8512e906
@@ -128,6 +136,10 @@ def losses_table(
     if isinstance(source, pd.DataFrame) or "epoch" not in numbers:
         return d
     good = np.isfinite(d[numbers].astype(float)).all(axis=1)
+    if not good.any():
+        raise ValueError(
+            f"{what} has no row with a number of each of {', '.join(numbers)}: did the training diverge?"
+        )
     again = d[good].duplicated([*names, "epoch"], keep="last")
     last = good & ~again.reindex(d.index, fill_value=False)
     if not last.all():
@@ -147,7 +159,10 @@ def _plain(column):
     ):  # 0,25
         x = pd.to_numeric(text, errors="coerce")
         if x.notna().equals(known.notna()):
-            return x
+            # a loss that is written as NaN is no number, and not one that was not logged
+            diverged = column.isin(["NaN", "nan", "NAN"])
+            is_loss = str(column.name).endswith("loss")
+            return x.mask(diverged, math.inf) if is_loss else x
     return known
 
 

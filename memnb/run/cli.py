@@ -1,6 +1,8 @@
 """The command `memnb`: each command is a typed function, its docstring the help."""
 
+import errno
 import json
+import math
 import os
 import re
 import signal
@@ -31,9 +33,20 @@ Prefixes = Annotated[list[int], Parameter(consume_multiple=True)]
 Mode = Literal["chat", "completion"]
 
 
-def _served(words):
-    "Take the settings of model servers of a command line, for this process and those that it starts"
+def _served(words, models=None):
+    """Take the settings of model servers of a command line, for this process and those that it starts
+
+    ValueError where none of the models is behind a server, so that nothing would come of them.
+    """
     from ..servers import OPTIONS, _address_mark
+
+    asked = models is None or any(
+        str(model).startswith("openai:") for model in models if model
+    )
+    if words and not asked:
+        raise ValueError(
+            f"--server says how openai: models are asked, and {models[0]} is none: leave it out, or ask openai:NAME"
+        )
 
     defaults = dict(OPTIONS, url="")
     given = {}
@@ -41,12 +54,17 @@ def _served(words):
         name, _, value = word.partition("=")
         try:
             kind = type(defaults[name])
-            given[name] = value if kind is str else kind(json.loads(value))
+            number = value if kind is str else json.loads(value)
+            if kind is int and number != int(number):
+                raise ValueError
+            if kind is float and not math.isfinite(number):
+                raise ValueError
+            given[name] = kind(number)
             # of requests at once and of seconds there is one at least
             least = name in ("concurrency", "timeout")
             if kind in (int, float) and given[name] < least:
                 raise ValueError
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             form = f"NAME=VALUE, as concurrency=8 or body='{{...}}', of {', '.join(defaults)}"
             raise ValueError(f"--server takes {form}, not '{word}'") from None
     if url := given.pop("url", ""):
@@ -68,6 +86,16 @@ def _loaded(model, mode, device):
 
 
 # ---- runs
+
+
+def _asks_servers(profile, values):
+    "Whether a parameter of a run names a model behind a server"
+    from .profiles import profile as runs_of
+
+    given = [value for _, value in values]
+    for run in runs_of(profile):
+        given += run.parameters.values()
+    return any("openai:" in str(value) for value in given)
 
 
 def _run(
@@ -105,6 +133,10 @@ def _run(
     from .batch import batch, runs_dir
 
     _served(server)
+    if server and not _asks_servers(profile, p):
+        say(
+            f"no run of {profile} names an openai: model: --server changes nothing, unless a notebook asks one by itself"
+        )
     folder = runs_dir(profile, out)
     runs = batch(
         profile,
@@ -171,6 +203,8 @@ def _status(
     """
     from .batch import batches, left_over, status
 
+    if not profile and (only or p):
+        raise ValueError("--only and -p are of one profile: name it")
     if not profile:
         rows = batches(out)
         print(
@@ -412,7 +446,7 @@ def _table(
         device: where a model of hf: computes, as cuda or cpu (the GPU where there is one)
         server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, retries, concurrency
     """
-    _served(server)
+    _served(server, [model])
     _may_write(out, is_page)
     from ..papers import paper
 
@@ -467,7 +501,11 @@ def _ask(
         out: file to write, and the table as csv beside it (ask.html)
         server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, retries, concurrency
     """
-    _served(server)
+    _served(server, [model, reference, *others])
+    if never and truth:
+        raise ValueError(
+            "--never and --truth both say which texts were never shown: give one of them"
+        )
     _may_write(out, is_page)
     _may_write(out.with_suffix(".csv"), is_table, out)
     from ..papers import paper
@@ -475,10 +513,17 @@ def _ask(
     if mode or device:
         from ..lm import load
 
-        place = dict(device=device) if device else {}
-        model = load(model, mode=mode, **place)
-        reference = load(reference, **place) if reference else None
-        others = [load(other, **place) for other in others]
+        def loaded(name):
+            "A model, where it computes here on the device; behind a server in the same mode"
+            if str(name).startswith("openai:"):
+                return load(name, mode=mode)
+            return load(name, **(dict(device=device) if device else {}))
+
+        model = (
+            _loaded(model, mode, device) if device else load(model, mode=mode)
+        )
+        reference = loaded(reference) if reference else None
+        others = [loaded(other) for other in others]
     ask_files = paper("compare").commands["ask"]
     page = ask_files(
         model,
@@ -525,10 +570,11 @@ def _log(
     from ..plots import to_png
 
     commands = paper("contextual").commands
-    judged = commands["log"](log, without, again, never=never)
+    losses = commands["read_log"](log, (), without, again)
+    judged = commands["log"](losses, never=never)
     shown = judged.filter(regex="string|looks|start_|said_")
     print(table(tuple(shown), [*shown.itertuples(index=False, name=None)]))
-    to_png(commands["draw_log"](log, without, again, never=never), out)
+    to_png(commands["draw_log"](losses, never=never), out)
     print(relative_path(out))
 
 
@@ -662,6 +708,15 @@ def _store(
     """
     from ..store import Store
 
+    options = {"--model": model, "--yes": yes}
+    takes = dict(forget=["--model", "--yes"], export=["--model"])
+    for option, given in options.items():
+        if given and option not in takes.get(what, ()):
+            raise ValueError(f"memnb store {what} takes no {option}")
+    if what == "forget" and not model:
+        raise ValueError(
+            "memnb store forget takes --model: one that `memnb store list` shows"
+        )
     if (what in ("export", "import")) != bool(path):
         raise ValueError(
             f"memnb store {what} takes {'no' if path else 'a'} file"
@@ -836,6 +891,34 @@ def _prepare(argv):
     set_wording(_wording(argv[0] if argv else ""))
 
 
+_FULL = "free some and say the same again: what was answered before is kept, in the store"
+
+
+def _os_words(error):
+    "What an error of the system or of the store says, and what to do, in a sentence"
+    words = " ".join(redact(str(error)).split()) or type(error).__name__
+    if "database or disk is full" in words:
+        return f"no room is left on the disk of the store: {_FULL}"
+    name = getattr(error, "filename", None)
+    # errors of memnb's own are sentences without a number
+    if getattr(error, "errno", None) is None:
+        return words
+    place = relative_path(name) if isinstance(name, (str, Path)) else "a file"
+    # what is written lies in a file of its own until it is whole
+    place = re.sub(r"\.([^/]+)\.[0-9a-f]{12}\.part$", r"\1", str(place))
+    sentences = {
+        errno.ENOSPC: f"no room is left on the disk: {_FULL}",
+        errno.EDQUOT: f"no room is left to you on the disk: {_FULL}",
+        errno.EROFS: f"{place} cannot be written: its folder is read-only; name another place",
+        errno.EACCES: f"{place} cannot be read or written: you lack the permission; name another place",
+        errno.ENOENT: f"no file {place}: give its path from the working folder",
+        errno.EISDIR: f"{place} is a folder: name a file",
+        errno.ENOTDIR: f"{place} is below a file and no folder: name another place",
+        errno.EEXIST: f"{place} is there already: name another place",
+    }
+    return redact(sentences.get(error.errno, words))
+
+
 def main(argv: list | None = None) -> int:
     "The command `memnb` with these arguments, by default those of the command line; its exit code"
     argv = sys.argv[1:] if argv is None else argv
@@ -866,7 +949,7 @@ def main(argv: list | None = None) -> int:
         RuntimeError,
         sqlite3.Error,
     ) as error:
-        say(" ".join(redact(str(error)).split()) or type(error).__name__)
+        say(_os_words(error))
         return 2
     finally:
         set_wording(str)

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import os
 import re
 import zlib
 from collections.abc import Callable
@@ -80,12 +81,23 @@ def may_write(
 ) -> None:
     """Raise ValueError where a folder, or a file that memnb did not write, stands in the place of a file.
 
-    `is_ours` tells a file of the kind that is to be written, from it and the files `beside`. An empty file may be
+    So it does where no file can be made there, before minutes of questions and not behind them. `is_ours` tells a file of the kind that is to be written, from it and the files `beside`. An empty file may be
     written over.
     """
     file = Path(file)
     if file.is_dir():
         raise ValueError(f"{file} is a folder: name a file")
+    above = next(
+        folder for folder in file.absolute().parents if folder.exists()
+    )
+    if not above.is_dir():
+        raise ValueError(
+            f"{file} cannot be written, since {above.name} is a file and no folder: name another --out"
+        )
+    if not os.access(above, os.W_OK):
+        raise ValueError(
+            f"{file} cannot be written: its folder is read-only; name another --out"
+        )
     if file.is_file() and file.stat().st_size and not is_ours(file, *beside):
         why = "is no file of memnb and would be written over, or was changed since: name another --out"
         raise ValueError(f"{file} {why}")

@@ -79,7 +79,11 @@ def _values(node: yaml.Node, known: Any):
 
 def yaml_and_node(text: str) -> tuple:
     "The value of YAML text, and its root node; ValueError with the line of a fault"
-    loader = _Loader(text)
+    try:
+        loader = _Loader(text)
+    except yaml.YAMLError as error:
+        # a character that no YAML has; of those that have a line the loader knows
+        raise ValueError(f"not YAML, {' '.join(str(error).split())}") from None
     try:
         node = loader.get_single_node()
         if node is None:
