@@ -1202,6 +1202,19 @@ def test_a_loss_that_is_nan_is_said_and_not_only_left_out(
     assert "left out are 1 rows without a number" in capfd.readouterr().err
 
 
+def test_the_losses_of_a_log_and_of_the_training_without(tmp_path):
+    from memnb import contextual
+
+    first = csv(tmp_path, "string,epoch,train_loss\ns0,1,2.5\n", "a.csv")
+    other = csv(tmp_path, "string,epoch,test_loss\ns0,1,4\n", "b.csv")
+    alone = contextual.read_log(first)
+    assert alone.train_loss.tolist() == [2.5] and "test_loss" not in alone
+    pair = contextual.read_log(first, without=other)
+    assert pair[["train_loss", "test_loss"]].values.tolist() == [[2.5, 4]]
+    with pytest.raises(ValueError, match="give the first one as without"):
+        contextual.read_log(first, again=other)
+
+
 def test_a_log_is_read_once_for_its_table_and_its_figure(
     tmp_path, monkeypatch, capfd
 ):

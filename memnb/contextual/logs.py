@@ -8,6 +8,7 @@ __all__ = ['FEWEST_LOOKS', 'FEWEST', 'KINDS_OF_LOGS', 'paired_logs', 'wander', '
 # %% ../../nbs/contextual/logs.ipynb #ed9ec518
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -254,8 +255,22 @@ def _reached(loss, bar, rule: str):
     )
 
 
-def read_log(log, by=(), without=None, again=None):
-    "A log, its losses as numbers, those of further trainings, too"
+def read_log(
+    log: pd.DataFrame | str | Path,
+    by: Iterable[str] = (),
+    without: pd.DataFrame | str | Path | None = None,
+    again: pd.DataFrame | str | Path | list | None = None,
+) -> pd.DataFrame:
+    """A log, its losses as numbers, those of further trainings, too
+
+    Args:
+        log: DataFrame or file of a training with the strings
+        by: further columns that tell runs apart
+        without: log of a training without the strings, as of `paired_logs`
+        again: log of one more without them, or a list of several
+
+    Raises ValueError for `again` without `without`.
+    """
     if without is not None:
         return paired_logs(log, without, again)
     if again is not None:

@@ -81,8 +81,9 @@ def may_write(
 ) -> None:
     """Raise ValueError where a folder, or a file that memnb did not write, stands in the place of a file.
 
-    So it does where no file can be made there, before minutes of questions and not behind them. `is_ours` tells a file of the kind that is to be written, from it and the files `beside`. An empty file may be
-    written over.
+    So it does where no file can be made there: before minutes of questions, not behind them.
+    `is_ours` tells a file of the kind that is to be written, from it and the files `beside`.
+    An empty file may be written over.
     """
     file = Path(file)
     if file.is_dir():
