@@ -49,9 +49,8 @@ def privacy_loss(
     p = np.asarray(p, float)
     q = np.atleast_2d(np.asarray(q, float))
     with np.errstate(invalid="ignore"):
-        change = np.where(
-            p == q, 0.0, p - q
-        )  # impossible both times is no change
+        # impossible both times is no change
+        change = np.where(p == q, 0.0, p - q)
     return (change if signed else np.abs(change)).max(axis=1)
 
 # %% ../../nbs/12_iclinf.ipynb #d271e954
