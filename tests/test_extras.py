@@ -4,6 +4,7 @@ An environment is made of links to the packages that are installed here: what a 
 would bring, and none besides. So it needs no network, and takes seconds.
 """
 
+import json
 import os
 import re
 import shlex
@@ -160,3 +161,76 @@ def test_line_runs_with_its_extra_alone(
             r"\[(\w+)\]' with the file", done.stdout + done.stderr
         )
         assert {*hints} <= {"baselines", "local"}, done.stdout
+
+
+# ---- Python
+
+
+def extra_of_code(code):
+    "The smallest extras that a block of Python asks for"
+    extras = []
+    if "openai:" in code:
+        extras.append("api")
+    if re.search(r"['\"](hf:|smollm2)", code):
+        extras.append("plant" if "plant." in code else "local")
+    return ",".join(extras) or BASE
+
+
+def blocks_by_extra():
+    "Extras -> blocks of Python in the guides; exercises are `test_teaching.py`'s"
+    kept = {}
+    for param in blocks("python"):
+        code = param.values[0]
+        if "memnb.exercises" not in code:
+            kept.setdefault(extra_of_code(code), []).append(code)
+    return kept
+
+
+# Fewer questions than the guides ask: what a block imports does not depend on them, and
+# `test_lines.py` runs the sizes as they stand, in an environment with everything.
+FEWER = {r"\bn=\d+": "n=4", r"ks=\[0, 10\]": "ks=[0, 2]", r'"cuda"': '"cpu"'}
+
+# in the environment of an extra: trainings are looked at and not done, as in `test_lines.py`
+DRIVER = """
+import json, sys
+from inspect import signature
+for name in ("make", "what_came") if "plant" in sys.argv[1] else ():
+    from memnb import plant
+    bound = signature(getattr(plant, name))
+    setattr(plant, name, lambda *a, _bound=bound, **kw: _bound.bind(*a, **kw))
+for code in json.load(sys.stdin):
+    print(code, file=sys.stderr)
+    exec(compile(code, "guide", "exec"), {})
+"""
+
+
+def test_every_block_of_python_has_its_extra():
+    "One of each kind there is, so that none is left out by a change of words"
+    kept = blocks_by_extra()
+    assert sum(map(len, kept.values())) == len(blocks("python")) - 1
+    assert {*kept} == {BASE, "local", "plant", "api,local"}
+
+
+@pytest.mark.parametrize("extra", blocks_by_extra())
+def test_python_runs_with_its_extra_alone(
+    extra,
+    environment_of,
+    place,  # noqa: F811
+    server,  # noqa: F811
+):
+    "To their ends, all of an extra in one process, whose first imports take longest"
+    codes = []
+    for code in blocks_by_extra()[extra]:
+        for pattern, fewer in FEWER.items():
+            code = re.sub(pattern, fewer, code)
+        codes.append(re.sub(r"(['\"])smollm2\1", r"\1hf:mine\1", code))
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [environment_of(extra), "-c", DRIVER, extra],
+        input=json.dumps(codes),
+        env=kept,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
