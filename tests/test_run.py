@@ -280,7 +280,12 @@ def test_names_of_runs_and_their_tables():
 
 def test_the_night_of_tables_asks_for_as_much_as_ships():
     "A profile that gives other numbers of samples or labels than the rows that ship is out of date"
-    (run,) = profiles.select("night", ("tabular",))
+    # others put a few questions on a seed of their own
+    (run,) = (
+        run
+        for run in profiles.select("night", ("tabular",))
+        if run.parameters["datasets"]
+    )
     s = papers.paper("tabular").sizes(
         papers.injected(papers.find("tabular"), run.parameters)["sizes"]
     )
