@@ -93,7 +93,7 @@ def test_without_runs_nothing_is_compared(home, top, capsys, monkeypatch):
 def test_numbers_and_verdicts_that_turned(house, capsys):
     "The gains of a pair of models of `icl` are a third of those that ship: a claim that holds is too small to matter"
     folder = house / "data/papers/icl/measured"
-    (file,) = folder.glob("night.planted_file+swapped.*.parquet")
+    (file,) = folder.glob("night.planted_file+swapped.completion.*.parquet")
     n = scaled(file, "change", 1 / 3)
     code, out, err = said(capsys, "icl")
     first, second, *turned, last = out.splitlines()
