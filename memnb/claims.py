@@ -125,7 +125,7 @@ class Rules(BaseModel, extra="forbid"):
     sections: dict[
         int, list[str]
     ] = {}  # section of the page -> claims that it looks at
-    # asker -> unit -> how many of it the profile `confirm` has
+    # asker -> unit, or claim -> how many units the profile `confirm` has
     confirm: dict[str, dict[str, int]] = {}
 
     @model_validator(mode="after")

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['REGISTERED', 'ENOUGH', 'CONFIRMED', 'NOT_CONFIRMED', 'CHANGED', 'functions_below', 'syntax', 'rule_of',
-           'registered_file', 'register', 'power', 'powers', 'confirmed_board', 'with_confirmation']
+           'registered_file', 'fresh_seed', 'registered_seed', 'register', 'power', 'powers', 'confirmed_board',
+           'with_confirmation']
 
 # %% ../nbs/rooms/registered.ipynb #c1213443
 import ast
@@ -219,9 +220,33 @@ def _write_rules(file: Path, lines: list[tuple]) -> None:
         )
 
 # %% ../nbs/rooms/registered.ipynb #6c8e38fc
+def fresh_seed(paper: str) -> int:
+    """Smallest seed of confirmatory runs: the first thousand above all seeds of measured rows.
+
+    Args:
+        paper: its word
+    """
+    try:
+        highest = int(results.measured(paper).seed.max())
+    except FileNotFoundError:
+        # a study that is registered before its first run
+        highest = 0
+    return 1000 * (highest // 1000 + 1)
+
+
+def registered_seed(paper: str) -> int:
+    """Smallest seed that confirmatory runs may have, as registered; 1000 where no seed stands there.
+
+    Args:
+        paper: its word
+    """
+    rules = pd.read_csv(paper_file(paper, "registered.csv"))
+    return int(rules["seed"].max()) if "seed" in rules else 1000
+
+
 def register(
     paper: str,
-    seed: int = 1000,
+    seed: int | None = None,
     power: dict | None = None,
 ) -> Path:
     """Write down the rules of all claims of a paper; the file `registered.csv` comes back.
@@ -231,8 +256,7 @@ def register(
 
     Args:
         paper: its word
-        seed: smallest seed of the confirmatory runs: no earlier run has one from here
-            on
+        seed: smallest seed of the confirmatory runs; None: that of `fresh_seed`
         power: claim -> what the sizes of `confirm` can show, where it is not enough
     """
     rules = claims.read(paper)
@@ -243,6 +267,8 @@ def register(
             f"{paper!r} has confirmatory rows: rules cannot be registered behind them"
         )
     today = date.today().isoformat()
+    if seed is None:
+        seed = fresh_seed(paper)
     notes = power or {}
     lines = []
     for claim in rules:
@@ -294,17 +320,14 @@ def power(line: pd.Series, fresh: int) -> float | None:
 def powers(paper: str, reported: pd.DataFrame = None) -> dict[str, str]:
     """What the sizes of `confirm` can show of each claim, in words: '' where that is enough.
 
-    The units that `confirm` has stand in `claims.yaml`. Of several askers the one with the least power counts.
+    The units that `confirm` has stand in `claims.yaml`, by asker, and by unit or claim. Of several askers the one with
+    the least power counts.
 
     Args:
         paper: its word
         reported: what the paper prints, as of `claims.board`
     """
-    fresh = {
-        (model, unit): n
-        for model, units in claims.rules(paper).confirm.items()
-        for unit, n in units.items()
-    }
+    sizes = claims.rules(paper).confirm
     words = {}
     try:
         results.measured(paper)
@@ -314,11 +337,12 @@ def powers(paper: str, reported: pd.DataFrame = None) -> dict[str, str]:
     board = claims.board(paper, reported=reported)
     for name, lines in board.groupby("id", sort=False):
         decided = lines[lines.verdict.isin([claims.HOLDS, claims.FAILS])]
-        chances = [
-            power(line, fresh[line.model, line.unit])
-            for _, line in decided.iterrows()
-            if (line.model, line.unit) in fresh and line.n > 0
-        ]
+        chances = []
+        for _, line in decided.iterrows():
+            units = sizes.get(line.model, {})
+            fresh = units.get(name, units.get(line.unit))
+            if fresh and line.n > 0:
+                chances.append(power(line, fresh))
         if len(decided) == 0:
             words[name] = "open before, nothing to confirm"
         elif not chances:

@@ -378,12 +378,6 @@ def test_a_confirmatory_run_needs_registered_rules_and_a_fresh_seed(
 
     file = tmp_path / "confirm.yaml"
     monkeypatch.setattr(profiles, "profile_file", lambda name: file)
-    file.write_text("- notebook: contextual\n  parameters: {seed: 999}\n")
-    with pytest.raises(
-        ValueError,
-        match="a seed of 1000 or more, which no earlier run has, not 999",
-    ):
-        profiles.select("confirm")
     file.write_text("- notebook: contextual\n  parameters: {seed: 1000}\n")
     with pytest.raises(
         ValueError, match="memnb register contextual` comes before"
@@ -396,6 +390,12 @@ def test_a_confirmatory_run_needs_registered_rules_and_a_fresh_seed(
         run.parameters["seed"] == 1000
         and run.parameters["profile"] == "confirm"
     )
+    file.write_text("- notebook: contextual\n  parameters: {seed: 999}\n")
+    with pytest.raises(
+        ValueError,
+        match="a seed of 1000 or more, which no earlier run has, not 999",
+    ):
+        profiles.select("confirm")
 
 
 def test_fresh_seeds_share_no_sequence_with_earlier_ones():

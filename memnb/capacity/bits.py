@@ -98,7 +98,7 @@ def of_training(
 
 
 # parts on real text, where saved bits are not memorized ones
-TEXT_PARTS = "text", "doubled", "limit", "oracle"
+TEXT_PARTS = "text", "doubled", "limit", "oracle", "codes"
 
 # %% ../../nbs/capacity/bits.ipynb #012be9e4
 def write_training(

@@ -78,7 +78,9 @@ class Choices(NamedTuple):
 
 # %% ../../nbs/capacity/claims.ipynb #c6065349
 # parts of which statistics are made
-_PARTS = "synthetic precision length vocab beyond text limit oracle".split()
+_PARTS = (
+    "synthetic precision length vocab beyond text limit oracle codes".split()
+)
 
 # %% ../../nbs/capacity/claims.ipynb #1efd7ef2
 class Tables:
@@ -975,7 +977,9 @@ def _without_extraction(write: Rows, nothing: pd.DataFrame) -> None:
 
 def _codes(tables: Tables, rows: Rows) -> None:
     "What changing the setup of the coder saves of training text, as a share"
-    text = tables.text
+    # sizes at which a part of the text is extracted
+    every = [tables.text, tables.on_text("codes")]
+    text = pd.concat(every, ignore_index=True)
     longest = max(shown_prefixes(text))
     extracted = text[f"extract_{longest}"] > 0.05
     # where all is extracted there is nothing left to code

@@ -759,7 +759,7 @@ class Sizes(papers.Sizes):
     worlds: list[str] = [
         "20news 1x16 0",
         "reuters_r52 1x16 1",
-    ]  # texts, layers x width, seed
+    ]  # texts, layers x width, seed, and seeds of earlier worlds whose texts are left out
     apart: int = (
         1  # pools that share no text, into which each collection is dealt
     )
@@ -796,8 +796,11 @@ def _trained_world(
     seed: int,
     folder: Path,
 ) -> World:
-    "A world of so many texts and models; `dealt` says its texts, layers x width, and seed, as '20news 1x16 0'"
-    source, config, first_seed = dealt.split()
+    """A world of so many texts and models; `dealt` says its texts, layers x width, and seed, as '20news 1x16 0'.
+
+    Seeds behind that one are of earlier worlds: '20news 1x16 4 0' has texts of its pool that the world of seed 0 has not.
+    """
+    source, config, first_seed, *before = dealt.split()
     return small_world(
         source,
         n,
@@ -810,6 +813,7 @@ def _trained_world(
         seed=seed + int(first_seed),
         folder=folder,
         apart=sizes.apart,
+        before=[*map(int, before)],
     )
 
 # %% ../../nbs/compare/measuring.ipynb #f0be52e9

@@ -7,6 +7,7 @@ __all__ = ['SHARES', 'dealt_times', 'halves', 'dealt_texts', 'World', 'small_wor
 
 # %% ../../nbs/compare/worlds.ipynb #5098a1c7
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,6 +216,7 @@ def small_world(
     seed: int = 0,
     folder: Path = None,
     apart: int = 1,
+    before: Sequence[int] = (),
 ) -> World:
     """Train models on halves of a pool of texts, and ask them about every text
 
@@ -233,6 +235,8 @@ def small_world(
         folder: where it is kept, and states of unfinished trainings
         apart: pools that share no text, into which the source is dealt; this world
             takes number seed % apart
+        before: seeds of earlier worlds of this pool, in their order, whose texts are
+            left out
     """
     if max(prefixes) >= length:
         raise ValueError(
@@ -252,6 +256,7 @@ def small_world(
         apart,
         SHARES,
         gpt.ENGINE,
+        *before,
     )
     kept = state_folder(folder, *identity)
     if kept and kept.with_suffix(".npz").exists():
@@ -259,6 +264,8 @@ def small_world(
     pool = source
     if apart > 1 and not counted():
         pool = dealt_texts(source, apart, seed % apart)
+    for earlier in before:
+        pool = corpus(pool, n, n, vocab, length, seed=earlier).unread
     texts = corpus(pool, n, n, vocab, length, seed=seed)
     design = shape(config, texts.vocab, length)
 

@@ -343,22 +343,22 @@ def profile(name: str) -> list:
     return runs
 
 
-# earlier runs have seeds below
-FIRST_CONFIRMING_SEED = 1000
-
-
 def _may_confirm(run: Run) -> None:
     "ValueError unless a run of the profile `confirm` has a fresh seed, and rules that were registered before"
+    # imports scipy, which only a confirmatory run needs here
+    from ..registered import registered_seed
+
     seed = run.parameters.get("seed", 0)
-    if seed < FIRST_CONFIRMING_SEED:
-        need = f"a seed of {FIRST_CONFIRMING_SEED} or more, which no earlier run has"
-        raise ValueError(
-            f"{run.where}: a confirmatory run needs {need}, not {seed}"
-        )
     try:
         registered_rules(run.notebook)
     except ValueError as error:
         raise ValueError(f"{run.where}: {error}") from None
+    least = registered_seed(run.notebook)
+    if seed < least:
+        need = f"a seed of {least} or more, which no earlier run has"
+        raise ValueError(
+            f"{run.where}: a confirmatory run needs {need}, not {seed}"
+        )
 
 
 def _with_values(run: Run, word: str, params: dict) -> Run:
