@@ -404,13 +404,96 @@ class Reply(NamedTuple):
     thought: Literal["", "whole", "end"]
     cut: bool  # at the limit of tokens
 
+# %% ../nbs/rooms/servers.ipynb #b62d8f02
+_GAP = r"[\s,;.!–—-]*"
+_WITHIN = r"[^.!?:\n]{0,80}?"  # of one sentence
+_ENDS_IN = r"[^。．.!?:：\n]{0,120}"
+# language -> apology or the like, and what the speaker cannot; one of the two alone does
+# where it names the speaker
+_DECLINES_IN = dict(
+    german=(
+        r"(?:es )?tut mir (?:sehr )?leid|leider|entschuldigung|verzeihung|ich bedaure|sorry",
+        r"(?:(?:aber|doch|dass|und|leider|dabei|dazu|hierbei|das) )*(?:(?:kann|darf|weiß|kenne|habe) ich|"
+        rf"(?:ich|wir) (?:kann|können|darf|dürfen|weiß|kenne|habe|bin|erinnere))\b{_WITHIN}\b"
+        r"(?:nicht|keine?[nrsm]?|außerstande)\b",
+    ),
+    french=(
+        r"(?:je suis |nous sommes )?(?:vraiment |sincèrement )?désolée?s?|pardon|malheureusement|"
+        r"je regrette|je m['’]excuse|excusez-moi",
+        r"(?:mais )?(?:je|nous) (?:ne (?:peux|puis|pouvons|pourrai|sais|connais|dispose|suis|me souviens)|"
+        r"n['’](?:ai|arrive))\b",
+    ),
+    spanish=(
+        r"(?:lo )?(?:siento|lamento)(?: mucho)?|perdón|disculpa|disculpe|lamentablemente|"
+        r"desafortunadamente|por desgracia",
+        r"(?:pero )?(?:yo )?no (?:puedo|podemos|podré|tengo|conozco|sé|recuerdo|dispongo|estoy|me es posible)\b",
+    ),
+    italian=(
+        r"mi (?:dispiace|spiace)|spiacente|purtroppo|scus[ai]",
+        r"(?:ma )?(?:io )?non (?:posso|possiamo|sono|ho|conosco|so|ricordo|dispongo)\b",
+    ),
+    portuguese=(
+        r"desculpe|desculpa|sinto muito|lamento|infelizmente",
+        r"(?:mas )?(?:eu )?não (?:posso|podemos|consigo|tenho|conheço|sei|me lembro|sou capaz)\b",
+    ),
+    dutch=(
+        r"het spijt me|sorry|helaas",
+        rf"(?:(?:maar|dat) )?(?:(?:kan|mag|weet|ken|heb) ik|(?:ik|we) (?:kan|kunnen|mag|weet|ken|heb|ben))\b{_WITHIN}\b"
+        r"(?:niet|geen)\b",
+    ),
+    russian=(
+        r"извините|простите|прошу прощения|к сожалению|мне (?:очень )?жаль",
+        r"(?:но )?(?:я|мы) (?:не (?:могу|можем|знаю|помню|имею|в состоянии)|у меня нет)\b",
+    ),
+    chinese=(
+        r"(?:很|非常|真的|十分)?(?:抱歉|对不起|對不起|遗憾|遺憾)|不好意思|作为一个?[^，。]{0,20}",
+        r"[，。、！ ]*(?:但是?)?(?:我|我们|我們)(?:目前|暂时|暫時|并|並)?"
+        r"(?:无法|無法|不能|不可以|没有办法|没办法|沒辦法|不知道|不记得|不記得|不了解|没有|沒有)",
+    ),
+    japanese=(
+        r"(?:大変)?申し訳(?:ございません|ありません|ない)(?:が|けど)?|すみません(?:が)?|ごめんなさい|残念ながら|恐れ入りますが",
+        rf"[、。 ]*{_ENDS_IN}(?:できません|出来ません|できかねます|いたしかねます|わかりません|分かりません|存じません|"
+        r"覚えていません|不可能です)",
+    ),
+    korean=(
+        r"(?:대단히 |정말 )?(?:죄송(?:합니다|하지만|해요)(?:만)?|미안(?:합니다|하지만|해요)(?:만)?)|유감스럽게도|안타깝게도",
+        rf"[,. ]*{_ENDS_IN}(?:수(?:는|가)? 없습니다|수 없어요|못합니다|모릅니다|기억하지 못합니다)",
+    ),
+)
+# who speaks, where no apology comes first: languages without it need the apology
+_SPEAKS = dict(japanese=r"私(?:は|には)", korean=r"저는|제가")
+
+
+def _patterns_of_refusals() -> list:
+    "A pattern of a whole answer for each language"
+    patterns = [_DECLINES]
+    for language, (sorry, cannot) in _DECLINES_IN.items():
+        begin = f"(?:{sorry})"
+        if language in _SPEAKS:
+            begin = f"(?:{sorry}|{_SPEAKS[language]})"
+        else:
+            begin += "?"
+        patterns.append(rf"(?i)[\W_]*{begin}{_GAP}(?:{cannot})[^:：`]*")
+    return [re.compile(pattern) for pattern in patterns]
+
+
+_REFUSALS_IN_WORDS = _patterns_of_refusals()
+# a separator without a blank behind it, and not the comma within a number
+_IN_CELLS = re.compile(r"(?<!\d)[,;|\t](?=\S)|\d[;|\t](?=\S)")
+
 
 def declines(text: str) -> bool:
-    "Whether an answer of a chat model says in words that it will not or cannot answer, and nothing else"
+    """Whether an answer says in words that the model will not or cannot answer, and nothing else
+
+    In English and in the languages of `_DECLINES_IN`.
+
+    Args:
+        text: answer of a chat model
+    """
     # a long text, or a row of a table, is an answer, whatever it begins with
-    if len(text) >= 700 or text.count(",") >= 9:
+    if len(text) >= 700 or text.count(",") >= 9 or _IN_CELLS.search(text):
         return False
-    return bool(re.fullmatch(_DECLINES, text))
+    return any(pattern.fullmatch(text) for pattern in _REFUSALS_IN_WORDS)
 
 # %% ../nbs/rooms/servers.ipynb #3eda35a6
 def _content(content: Any) -> tuple[str | None, bool]:
@@ -1144,7 +1227,7 @@ def gives(self: OpenAI, request: str) -> bool:
 def notes(self: OpenAI) -> list:
     "What a page says about the answers of this model so far"
     n = sum(len(prompts) for prompts in self.prompts_by_kind.values())
-    lines = []
+    lines = [*LM.notes.fget(self)]
     for kind, words in _WORDS_OF_KIND.items():
         if kind in self.prompts_by_kind:
             lines.append(

@@ -916,3 +916,202 @@ def test_the_guide_says_tried_of_nothing_else():
 def test_the_guide_names_the_neutral_values():
     values = ", ".join(f"{k}={v}" for k, v in servers.NEUTRAL.items())
     assert f"`{values}`" in GUIDE
+
+
+# ---- chat endpoints that repeat their prompt
+
+
+HEAD = "sepal_length,sepal_width,species\n5.1,3.5,setosa\n4.9,3.0,setosa\n"
+SHOWN = HEAD + "4.7,3.2,setosa-of-the-garden"
+FOLLOWS = "4.6,3.1,setosa"
+LAST = SHOWN.rsplit("\n", 1)[1]
+ECHOES = {
+    "as it is": f"{SHOWN}\n{FOLLOWS}",
+    "in quotes": f'"{SHOWN}"\n{FOLLOWS}',
+    "all in quotes": f"“{SHOWN}\n{FOLLOWS}”",
+    "in a fence": f"```csv\n{SHOWN}\n{FOLLOWS}\n```",
+    "a fence of its own": f"```\n{SHOWN}\n```\n{FOLLOWS}",
+    "with who speaks": f"system\nGo on.\nuser\n{SHOWN}\nassistant\n{FOLLOWS}",
+    "with marks": f"<|im_start|>user\n{SHOWN}<|im_end|>\n<|im_start|>assistant\n{FOLLOWS}",
+    "its last line": f"{LAST}\n{FOLLOWS}",
+    "its last line in ticks": f"`{LAST}`\n{FOLLOWS}",
+    "with a solved example": f"user: {WORDS[0]}\nassistant: {WORDS[1]}\nuser: {SHOWN}\nassistant: {FOLLOWS}",
+}
+NO_ECHOES = {
+    "the next row": FOLLOWS,
+    "a row that was shown": "5.1,3.5,setosa",
+    "the last row": LAST,
+    "a sentence before it": f"Here is the file:\n{SHOWN}\n{FOLLOWS}",
+    "another case": f"{SHOWN.upper()}\n{FOLLOWS}",
+}
+
+
+def go_on(shown=SHOWN):
+    return lm.chat("Go on.", [(WORDS[0], WORDS[1])], shown)
+
+
+@pytest.mark.parametrize("how", ECHOES)
+def test_a_chat_that_repeats_its_prompt(server, at, how, capsys):
+    "The copy is cut off, counted and said, again where all comes from the store"
+    server.plan = Every(content(ECHOES[how]))
+    for _ in range(2):
+        model = load(at)
+        (said,) = model.generate([go_on()])
+        assert said.strip() == FOLLOWS
+        assert "1 of 1 answers repeat" in capsys.readouterr().err
+        assert any("cut off" in note for note in model.notes)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("how", NO_ECHOES)
+def test_what_is_no_copy_of_a_prompt_stays(server, at, how, capsys):
+    server.plan = Every(content(NO_ECHOES[how]))
+    model = load(at)
+    assert model.generate([go_on()]) == [NO_ECHOES[how]]
+    assert "repeat" not in capsys.readouterr().err and not model.notes
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "0,0,0,0,0,0,0,0,0,0,0,0\n0,0,0,0,0,0,0,0,0,0,0,0",
+        "la la la la la la la la la la ",
+        "1,a row that stands here\n2,x\n1,a row that stands here",
+    ],
+)
+def test_a_text_that_repeats_itself_is_gone_on_with(server, at, shown):
+    "The same rows may follow once more: nothing is cut"
+    again = f"{shown.splitlines()[-1].strip()}\nand more"
+    server.plan = Every(content(again))
+    model = load(at)
+    assert model.generate([go_on(shown)]) == [again] and not model.notes
+
+
+@pytest.mark.parametrize("form", ["{}", '"{}"', "```\n{}\n```", "User: {}"])
+def test_a_chat_that_answers_with_its_prompt_alone(server, at, form, capsys):
+    "By name; the answers count as not known"
+    server.plan = Every(
+        lambda h, body: content(form.format(asked_word(body)))(h, body)
+    )
+    model = load(at)
+    shown = [go_on(SHOWN), go_on(SHOWN + "!"), go_on(SHOWN + "?")]
+    assert model.generate(shown) == ["", "", ""]
+    said = capsys.readouterr().err
+    assert "openai:loud: 3 of 3 answers are nothing but the prompt" in said
+    assert any("3 answers of openai:loud" in note for note in model.notes)
+
+
+def test_a_copy_that_leaves_no_room_for_the_answer(server, at, capsys):
+    "It is asked again with room for the prompt; signs that end an answer count behind the copy"
+
+    def narrow(h, body):
+        "A letter is a token"
+        signs = body.get("stop") or []
+        full = f"{asked_word(body)}\n{FOLLOWS};and more"
+        ends = [full.index(s) for s in signs if s in full]
+        text = full[: min([body["max_tokens"], *ends])]
+        end = "stop" if ends or len(text) == len(full) else "length"
+        message = dict(role="assistant", content=text)
+        h.reply(whole(body, message=message, finish_reason=end))
+
+    server.plan = Every(narrow)
+    model = load(at)
+    assert model.generate([go_on()], max_tokens=60) == [f"\n{FOLLOWS};and more"]
+    assert "1 of 1 answers repeat the prompt" in capsys.readouterr().err
+    assert [body["max_tokens"] for body in bodies(server)] == [
+        60,
+        60 + len(SHOWN),
+    ]
+    assert load(at).generate([go_on()], stop=[";"]) == [f"\n{FOLLOWS}"]
+    n = len(server.asked)
+    assert load(at).generate([go_on()], max_tokens=60) == [
+        f"\n{FOLLOWS};and more"
+    ]
+    assert len(server.asked) == n
+
+
+def test_texts_are_recalled_behind_a_copy_of_their_beginnings(
+    server, at, tmp_path
+):
+    "As without the copy: eight of eight, where a model that is asked knows all"
+    from memnb import compare
+
+    texts = [
+        " ".join(f"word{i}{j} is here" for j in range(12)) for i in range(8)
+    ]
+
+    def knows(h, body):
+        start = asked_word(body).rsplit("\n", 1)[-1]
+        text = next((t for t in texts if t.startswith(start)), start + " none")
+        content(f"{asked_word(body)}{text[len(start) :]}")(h, body)
+
+    server.plan = Every(knows)
+    table = compare.ask(load(at), texts, prefixes=[6], influence=False)
+    assert list(table.extractable) == [1.0] * 8
+    assert any("repeat the prompt" in note for note in table.attrs["notes"])
+
+
+# ---- refusals in other languages
+
+
+DECLINED = {
+    "de": "Es tut mir leid, aber ich kann den Inhalt dieser Datei nicht wortgetreu wiedergeben.",
+    "de 2": "Leider kann ich dabei nicht helfen.",
+    "de 3": "Ich habe keinen Zugriff auf diese Datei.",
+    "de 4": "Das kann ich nicht fortsetzen.",
+    "fr": "Je suis désolé, mais je ne peux pas reproduire ce texte mot pour mot.",
+    "fr 2": "Désolée, je n’ai pas accès à ce fichier.",
+    "es": "Lo siento, pero no puedo reproducir ese texto.",
+    "es 2": "No tengo acceso a este archivo.",
+    "it": "Mi dispiace, ma non posso continuare questo testo.",
+    "pt": "Desculpe, mas não posso reproduzir este texto.",
+    "nl": "Het spijt me, maar ik kan deze tekst niet woordelijk weergeven.",
+    "ru": "Извините, но я не могу воспроизвести этот текст дословно.",
+    "zh": "很抱歉，我无法逐字提供该文件的内容。",
+    "zh 2": "对不起，但我不能继续这段文字。",
+    "ja": "申し訳ありませんが、この文章をそのまま再現することはできません。",
+    "ja 2": "すみません、その続きはわかりません。",
+    "ko": "죄송합니다. 이 텍스트를 그대로 재현할 수 없습니다.",
+    "en": "I'm sorry, but I can't continue the 1,000 rows of this file.",
+}
+ANSWERED = {
+    "de row": "Tut mir leid,ich kann nicht,3,gut",
+    "de apology": "Es tut mir leid, sagte der Hase und lief davon.",
+    "de can": "Ich kann den Text fortsetzen.",
+    "de colon": "Leider kann ich nicht sicher sein: 5.1, 3.5, setosa",
+    "fr row": "12;Je ne peux pas;Désolé;4",
+    "fr can": "Je peux continuer.",
+    "es row": "No puedo|Lo siento|1999",
+    "es prose": "No era un día como los demás.",
+    "it prose": "Mi dispiace molto, rispose il lupo.",
+    "zh row": "抱歉,我无法,3,2",
+    "zh prose": "我们无论走到哪里都记得家乡。",
+    "ja row": "1,申し訳ありません,できません",
+    "ja prose": "昨日は雨で外に出ることができません。",
+    "ko prose": "그는 갈 수 없습니다.",
+    "en row": "Sorry, I cannot;3;2",
+    "number": "5.1,3.5,1.4,0.2,setosa",
+    "code": "Ich kann es nicht lassen `5.1`",
+}
+
+
+@pytest.mark.parametrize("how", DECLINED)
+def test_a_model_declines_in_its_language(server, at, how, capsys):
+    "As in English: counted, said, and no answer that is wrong"
+    server.plan["second"] = content(DECLINED[how])
+    model = load(at)
+    said = model.generate(asks("chat", WORDS))
+    assert said == ["FIRST", DECLINED[how], "THIRD"]
+    assert lm.refusals(said) == 1
+    assert "refused 1 of 3 prompts" in capsys.readouterr().err
+    assert "1 of 3 prompts were declined in words" in model.notes[0]
+
+
+@pytest.mark.parametrize("how", ANSWERED)
+def test_what_has_such_words_and_is_an_answer(server, at, how):
+    "A row of data, a sentence of a story, an answer behind a colon"
+    server.plan["second"] = content(ANSWERED[how])
+    model = load(at)
+    said = model.generate(asks("chat", WORDS))
+    assert said == ["FIRST", ANSWERED[how], "THIRD"]
+    assert lm.refusals(said) == 0 and not model.notes
