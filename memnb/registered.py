@@ -115,6 +115,11 @@ def _as_text(value: object) -> str:
     return repr(value)
 
 
+def _is_hook(value: object) -> bool:
+    "Whether a list holds functions that a process puts there, as the command line does: state, and no constant"
+    return isinstance(value, list) and any(map(callable, value))
+
+
 def _constants_below(functions: list[Callable]) -> list[str]:
     "Plain constants that functions mention, as `name = value`"
     plain = (int, float, str, bool, tuple, list, dict, frozenset)
@@ -122,7 +127,7 @@ def _constants_below(functions: list[Callable]) -> list[str]:
     for function in functions:
         for name in _names_in(function.__code__):
             value = function.__globals__.get(name)
-            if isinstance(value, plain):
+            if isinstance(value, plain) and not _is_hook(value):
                 constants.add(f"{name} = {_as_text(value)}")
     return sorted(constants)
 

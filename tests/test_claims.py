@@ -295,6 +295,16 @@ def test_every_claim_can_be_registered(word):
     assert found and len({*rules.values()}) == len(found)
 
 
+def test_a_rule_does_not_depend_on_who_speaks(monkeypatch):
+    "`memnb register` words its lines as options, where a notebook words them as Python"
+    from memnb import core, registered
+
+    first, *_ = claims.read("iclinf")
+    told = registered.rule_of("iclinf", first)
+    monkeypatch.setattr(core, "_WORDING", [lambda line: line.upper()])
+    assert registered.rule_of("iclinf", first) == told
+
+
 def test_a_rule_is_the_same_in_every_process(tmp_path):
     "Else the rows that confirm it, which another process makes, would find it changed"
     code = (
