@@ -67,6 +67,11 @@ if __name__ == "__main__" and sys.argv[1:2] == ["serve"]:
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
+import width
+
+# before torch
+WIDTH = width.asked()
+
 import subprocess
 from functools import cache
 from importlib.util import find_spec
@@ -305,6 +310,7 @@ def main(names):
         sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
     from memnb import fourbit
 
+    width.begin(WIDTH)
     (
         ours(["one, two,"], 4),
         theirs(["one, two,"], 2),

@@ -33,6 +33,11 @@ CPU = "--cpu" in sys.argv
 os.environ.setdefault("OMP_NUM_THREADS", "1" if CPU else "2")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
+import width
+
+# before torch
+WIDTH = width.asked()
+
 import tempfile
 import time
 
@@ -247,6 +252,7 @@ def main(names):
         names = [n for n in names if n != "--cpu"]
     if wrong := [n for n in names if n not in PARTS]:
         sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
+    width.begin(WIDTH)
     for n in names or PARTS:
         PARTS[n]()
     return show()
