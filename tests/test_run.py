@@ -68,6 +68,15 @@ HOME, DISK = (
             "http://gpu7.lab:8000/v1 sk-0123456789abcdefXYZ",
             "http://…:8000/v1 …",
         ),
+        (
+            "certificate is not valid for 'gpu7.lab.org'. (_ssl.c:1)",
+            "certificate is not valid for '…'. (_ssl.c:1)",
+        ),
+        (
+            "hostname 'gpu7.lab' doesn't match '*.lab.org'",
+            "hostname '…' doesn't match '…'",
+        ),
+        ("Pool(host='gpu7.lab', port=80)", "Pool(host='…', port=80)"),
     ],
 )
 def test_folders_logins_servers_and_tokens_go(text, clean):
@@ -88,6 +97,8 @@ def test_folders_logins_servers_and_tokens_go(text, clean):
         "~5/8",
         "hf_HuggingFaceTB_SmolLM2-135M",
         "http://localhost:8000/v1",
+        "certificate is not valid for 'localhost'",
+        "the hostname is 'long', as the host",
         "x.edu/~ann/y",
     ],
 )

@@ -64,6 +64,11 @@ TOKEN = re.compile(
 )
 LOGIN = re.compile(r"""://[^\s/"'<>]+@""")
 SERVER = re.compile(r"(://(?:…@)?)(?!localhost|127\.0\.0\.1)[\w.-]+(?=:\d)")
+# as Python, urllib3 and requests name the server of a connection that failed
+HOST = re.compile(
+    r"((?:not valid for|[Hh]ostname|doesn't match(?: either of)?|host=) ?['\"])"
+    r"(?!localhost\b|127\.0\.0\.1\b)[\w.*-]+"
+)
 
 
 def _secrets():
@@ -116,6 +121,7 @@ def redactor() -> Callable[[str], str]:
         )
         steps.append((path, re.compile(edge), word))
     steps += [("", HOME, "~"), ("/", OTHER, "…/"), ("://", SERVER, r"\1…")]
+    steps.append(("", HOST, r"\1…"))
     for pattern in _host_patterns(socket.gethostname()):
         steps.append(("", re.compile(pattern, re.I), "this-machine"))
 
