@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 from configparser import ConfigParser
+from html import escape, unescape
 from pathlib import Path
 from posixpath import join, normpath, relpath
 from tempfile import TemporaryDirectory
@@ -62,6 +63,7 @@ html_show_sourcelink = html_copy_source = False
 html_show_search_summary = False  # excerpts would need a web server
 html_last_updated_fmt = None
 html_css_files = ["memnb.css"]
+html_favicon = "_static/memnb.svg"
 html_extra_path = ["_extra"]
 
 autodoc_member_order = "bysource"
@@ -480,6 +482,32 @@ def listed_notebooks(app, name, source):
     )
 
 
+# --- what a shared link shows ---
+
+
+def described_page(app, pagename, templatename, context, doctree):
+    "Title and first sentences of a page, for search engines and for who passes a link on"
+    from docutils import nodes
+
+    if doctree is None:
+        return
+    lines = [node.astext() for node in doctree.findall(nodes.paragraph)]
+    first = " ".join(next(filter(None, lines), project).split())
+    title = re.sub("<[^>]+>", "", context.get("title") or project)
+    about = {
+        "description": first[:200],
+        "og:title": unescape(title),
+        "og:description": first[:200],
+        "og:type": "article",
+        "og:site_name": project,
+    }
+    made = ""
+    for name, text in about.items():
+        kind = "property" if name.startswith("og:") else "name"
+        made += f'<meta {kind}="{name}" content="{escape(text)}">\n'
+    context["metatags"] = context.get("metatags", "") + made
+
+
 # --- formulas ---
 
 
@@ -501,6 +529,7 @@ def formula(display):
 def setup(app):
     "Register the renderer of formulas and the lists of notebooks"
     app.connect("source-read", listed_notebooks)
+    app.connect("html-page-context", described_page)
     app.connect("autodoc-process-docstring", described, priority=400)
     app.connect("autodoc-skip-member", left_out)
     app.connect(

@@ -358,6 +358,45 @@ def test_links_inside_of_the_site_lead_somewhere(site):
 
 
 @pytest.mark.browser
+def test_a_link_to_a_page_shows_title_and_first_sentence(site):
+    page = (site / "nbs/10_tabular.html").read_text(encoding="utf8")
+    said = dict(
+        re.findall(
+            r'<meta (?:name|property)="([\w:]+)" content="([^"]*)"', page
+        )
+    )
+    head = "".join(
+        json.loads((TOP / "nbs/10_tabular.ipynb").read_text("utf8"))["cells"][
+            0
+        ]["source"]
+    ).split("\n\n")
+    first = " ".join(re.sub(r"[>*_`]", "", head[1]).split())
+    assert unescape(said["og:title"]) == head[0].lstrip("# ")
+    assert len(said["description"]) > 40
+    assert unescape(said["description"])[:40] == first[:40]
+    icon = re.search(r'<link rel="shortcut icon" href="([^"?]*)', page)[1]
+    assert (site / "nbs" / icon).resolve().is_file()
+
+
+def test_code_is_not_cut_on_a_phone_and_nothing_covers_a_printed_page(
+    site, tmp_path
+):
+    with chromium(tmp_path) as page:
+        page.get((site / "nbs/14_capacity.html").as_uri())
+        size = dict(width=390, height=800, deviceScaleFactor=1, mobile=True)
+        page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        cut = """return [...document.querySelectorAll('article pre')].filter(
+            x => x.scrollWidth > x.clientWidth + 1).length"""
+        assert page.execute_script(cut) == 0
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", dict(media="print"))
+        assert (
+            page.execute_script(
+                "return document.querySelector('.skip-to-content').checkVisibility()"
+            )
+            is False
+        )
+
+
 def test_site_opens_from_disk(site, tmp_path):
     "No request beyond the folder, no error, mathematics set, search finds"
     high = []  # of the fractions of all pages, in pixels
