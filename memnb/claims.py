@@ -588,12 +588,11 @@ def beside(board: pd.DataFrame, paper: str) -> pd.DataFrame:
     return board.assign(**table)
 
 # %% ../nbs/rooms/claims.ipynb #c0417e01
-def _verdicts_of(lines: list[dict]) -> str:
-    "Verdicts of the lines of one claim, each with its number of models where there are several"
-    words = [line["verdict"] for line in lines]
+def _in_one_cell(words: list[str]) -> str:
+    "Words of the lines of one claim, each with its number of models where there are several"
     counts = {word: words.count(word) for word in sorted({*words})}
-    if len(words) == 1:
-        return words[0]
+    if len(words) < 2:
+        return "".join(words)
     if len(counts) == 1:
         return f"{words[0]} (all {len(words)} models)"
     return ", ".join(f"{word} ({n})" for word, n in counts.items())
@@ -603,8 +602,8 @@ def contents(paper: str) -> pd.DataFrame:
     """The claims of a paper in the order of its page, by the board that ships.
 
     A row a claim: the section of the page, the claim, where the paper has it, the verdict, of how many models where
-    there are several, and how many readings agree, of the line in which fewest do. Claims that nothing was measured
-    for are *not asked*. Empty for a paper without `sections`.
+    there are several, how many readings agree, of the line in which fewest do, and what confirmatory rows say, of the
+    models that have some. Claims that nothing was measured for are *not asked*. Empty for a paper without `sections`.
 
     Args:
         paper: its word
@@ -619,7 +618,8 @@ def contents(paper: str) -> pd.DataFrame:
     rows = []
     for section, ids in sorted(rules(paper).sections.items()):
         for i in ids:
-            lines = board_lines.get(i, [dict(verdict=NOT_ASKED, readings="")])
+            nothing = dict(verdict=NOT_ASKED, readings="", confirmed="")
+            lines = board_lines.get(i, [nothing])
             agreements = [
                 line["readings"] for line in lines if line["readings"]
             ]
@@ -628,15 +628,17 @@ def contents(paper: str) -> pd.DataFrame:
                     section=section,
                     claim=claims[i].says,
                     paper=claims[i].where,
-                    verdict=_verdicts_of(lines),
+                    verdict=_in_one_cell([line["verdict"] for line in lines]),
                     readings=min(
                         agreements, key=_share_that_agrees, default=""
                     ),
+                    confirmed=_in_one_cell(
+                        [*filter(None, (line["confirmed"] for line in lines))]
+                    ),
                 )
             )
-    return pd.DataFrame(
-        rows, columns=["section", "claim", "paper", "verdict", "readings"]
-    )
+    columns = "section claim paper verdict readings confirmed".split()
+    return pd.DataFrame(rows, columns=columns)
 
 # %% ../nbs/rooms/claims.ipynb #60ac86b2
 def contents_of_page(paper: str) -> "Markdown":
@@ -647,15 +649,18 @@ def contents_of_page(paper: str) -> "Markdown":
     """
     from IPython.display import Markdown
 
-    lines = [
-        "| section | claim | in the paper | verdict | readings |",
-        "|---|---|---|---|---|",
-    ]
+    table = contents(paper)
+    heads = ["section", "claim", "in the paper", "verdict", "readings"]
+    if table.confirmed.any():
+        heads.append("new data")
+    else:
+        table = table.drop(columns="confirmed")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     before = None
-    for row in contents(paper).itertuples(index=False):
+    for row in table.itertuples(index=False):
         section = "" if row.section == before else row.section
         before = row.section
-        cells = [section, row.claim, row.paper, row.verdict, row.readings]
+        cells = [section, *row[1:]]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return Markdown("\n".join(lines))
 

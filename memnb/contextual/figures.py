@@ -566,6 +566,9 @@ def _kendall_axis(ax, title, names):
 
 def _kendall_points(ax, d: pd.DataFrame, places, off=0.13):
     "Recollection and contextual memorization, a point and interval for each case"
+    # one replicate has no interval over replicates
+    ends = d[["low", "high"]].where(d.n > 1)
+    d = d.assign(low=ends.low, high=ends.high)
     for i, kind in enumerate(("recollection", "contextual")):
         g = d[d.measure == kind]
         g = g.assign(at=[places[k] + off * (2 * i - 1) for k in g.case])
