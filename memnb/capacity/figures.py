@@ -311,7 +311,7 @@ def fig_x_found(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
 def fig_x_precision(
     axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame
 ):
-    "Bits held with fewer bits of a weight"
+    "Bits stored with fewer bits per weight"
     a, b = axs
     hues = _hues(measured)
     cost = bits.precision_costs(measured)
@@ -333,7 +333,7 @@ def fig_x_precision(
     a.set_xticks(range(3), names.values())
     a.set(
         title="bfloat16 in training",
-        ylabel="bits held, share of fp32",
+        ylabel="bits stored, share of fp32",
         xlim=(-0.4, 2.5),
     )
     a.legend(loc="lower left")
@@ -357,7 +357,7 @@ def fig_x_precision(
         )
     b.set(
         title="rounded after training",
-        xlabel="bits of a weight",
+        xlabel="bits per weight",
         xscale="log",
         ylim=(0, 1.08),
     )
@@ -368,7 +368,7 @@ def fig_x_precision(
         plots.foot(
             bits.trainings(measured, "precision"), pairs, "95 % t over pairs"
         ),
-        "Left: bits held by the same training with weights in bfloat16, as a share of fp32; dotted is the "
+        "Left: bits stored by the same training with weights in bfloat16, as a share of fp32; dotted is the "
         "ratio of the two means of Table 1. Right: weights of a finished training, rounded to so many "
         "bits, row by row of each matrix.",
     )
@@ -442,17 +442,19 @@ def fig15(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         ls="-.",
         label="F1, at most",
     )
-    b.set(xscale="log", xlabel="b, nats held of a sequence", ylabel="F1, AUC")
+    b.set(xscale="log", xlabel="b, nats stored per sequence", ylabel="F1, AUC")
     b.set(ylim=(0.45, 1.03), xlim=(0.02, 60))
     for ax in axs:
         ax.legend(loc="best")
     return (
         plots.foot(
-            t, f"{t.pairs.max():.0f} pairs a training", "95 % t over replicates"
+            t,
+            f"{t.pairs.max():.0f} pairs per training",
+            "95 % t over replicates",
         ),
         "Left: F1 of a threshold at the median loss, for a model that is full from the second size on; "
         "dashed, what the bits predict. Right: F1 and AUC of all trainings on random tokens against the "
-        "nats held of a sequence, with the law of the page, which has no parameter, and the bound on F1 of every "
+        "nats stored per sequence, with the law of the page, which has no parameter, and the bound on F1 of every "
         "attack, 1/2 + sqrt(b/8).",
     )
 
@@ -812,7 +814,7 @@ def fig17(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
 # %% ../../nbs/capacity/figures.ipynb #f23d1922
 @plots.drawn("given", size=(7.2, 2.8))
 def fig_x_given(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
-    "Bits held of a text by its repetitions in training"
+    "Bits stored of a text by its repetitions in training"
     g = results.select(measured, part="given", quantity="unintended").astype(
         dict(times=int)
     )

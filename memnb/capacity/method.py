@@ -33,21 +33,21 @@ def unintended_bits(
 
 # %% ../../nbs/14_capacity.ipynb #478c2a31
 def f1_of_bits(
-    b: ArrayLike,  # nats held of a sequence
+    b: ArrayLike,  # nats stored per sequence
 ) -> float | np.ndarray:
     "F1 of a threshold at the median loss"
     return norm.cdf(np.sqrt(np.maximum(b, 0) / 2))
 
 
 def auc_of_bits(
-    b: ArrayLike,  # nats held of a sequence
+    b: ArrayLike,  # nats stored per sequence
 ) -> float | np.ndarray:
     "How often a member has a smaller loss than another sequence"
     return norm.cdf(np.sqrt(np.maximum(b, 0)))
 
 
 def accuracy_bound(
-    b: ArrayLike,  # nats that the weights tell of a sequence
+    b: ArrayLike,  # nats that the weights reveal about a sequence
 ) -> float | np.ndarray:
     "Accuracy, and F1, that no attack on independent sequences exceeds on average"
     return np.minimum(1, 0.5 + np.sqrt(np.maximum(b, 0) / 8))

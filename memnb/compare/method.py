@@ -28,7 +28,7 @@ def without(
     losses: np.ndarray,  # models x texts, nats per token
     shown: np.ndarray,  # models x texts, bool
 ) -> np.ndarray:  # models x texts, nats per token
-    "Mean loss under the other models that were not shown a text, models x texts"
+    "Mean loss under the other models that were not trained on a text, models x texts"
     out = np.empty(losses.shape)
     for m in range(len(losses)):
         others = np.delete(losses, m, 0)
@@ -67,7 +67,7 @@ def bits_held(
 def lira(
     losses: np.ndarray, shown: np.ndarray, shared: bool = False
 ) -> np.ndarray:
-    """Likelihood-ratio attack (Carlini et al. 2022), the model itself left out; NaN for texts shown to nobody
+    """Likelihood-ratio attack (Carlini et al. 2022), the model itself left out; NaN for texts in no training
 
     losses: models x texts, nats per token; shown: bool; shared: one spread for all texts, as for few models.
     """
@@ -102,7 +102,7 @@ MEASURES = dict(  # column -> for people
     recollected="recollected",
     counterfactual="counterfactual",
     contextual="contextual",
-    bits="held in bits",
+    bits="unintended bits",
     loss="member, by loss",
     ratio="member, by ratio",
     lira="member, by LiRA",

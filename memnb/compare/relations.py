@@ -231,7 +231,7 @@ def log_marginal(losses: np.ndarray, shown: np.ndarray) -> np.ndarray:
         others = np.delete(probs, model, 0)
         was_shown = np.delete(shown, model, 0)
         sides = [np.ma.array(others, mask=was_shown == side) for side in (0, 1)]
-        # a text shown to nobody has one side
+        # a text in no training has one side
         marginal[model] = np.ma.mean([x.mean(0) for x in sides], 0).filled(
             np.nan
         )
@@ -497,7 +497,7 @@ def mean_share(x: np.ndarray, signed: bool = False) -> dict:
 
 # %% ../../nbs/compare/relations.ipynb #1b0d4f1a
 def text_scores(scores: dict, shown: np.ndarray) -> pd.DataFrame:
-    "Each text's mean score where it was shown, texts x measures; NaN for texts shown to nobody"
+    "Each text's mean score under models trained on it, texts x measures; NaN for texts in no training"
     means = {
         name: np.ma.array(score, mask=~shown).mean(0).filled(np.nan)
         for name, score in scores.items()

@@ -225,7 +225,7 @@ def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
             below.set_xlabel("demonstrations k", fontsize=8)
         axs[0, -1].legend(fontsize=7)
     caption = (
-        "Share of instances reproduced exactly (dark) and nearly (pale), of those shown "
+        "Share of instances reproduced exactly (dark) and nearly (pale), of those in training "
         f"{OFTEN} times or more where that is known. If near matches turn into exact ones, as the paper "
         "reports, the dark part grows at the cost of the pale one."
     )
@@ -595,8 +595,8 @@ def fig_x_codec(measured: pd.DataFrame, reported: pd.DataFrame = None):
             )
     caption = (
         "Left: texts that become less likely after five others of their kind. CoDeC expects this of texts of "
-        "training, not of controls. Right: how well four scores tell texts of training from controls; at 0.5 a score "
-        "tells nothing, and below it its rule is reversed. In the lowest line each text was a document of its "
+        "training, not of controls. Right: how well four scores distinguish texts of training from controls; at 0.5 a score "
+        "cannot, and below it its rule is reversed. In the lowest line each text was a document of its "
         "own in training, in the others it stood among texts of its file."
     )
     n = f"{areas.n.min():.0f} to {areas.n.max():.0f} texts per line"
@@ -669,7 +669,7 @@ def fig_x_world(measured: pd.DataFrame, reported: pd.DataFrame = None):
     """
     d = overall(measured[measured.model == "gpt"])
     if not len(d):
-        return plots.placeholder("the world where it must hold: not measured")
+        return plots.placeholder("the simulation: not measured")
     ks = sorted({*map(int, d.k)})
     looks = dict(pairs="#08306B", twins="#CC79A7", foreign="#009E73")
     zero = d[(d.setting == "pairs") & (d.k == 0)]
@@ -695,13 +695,16 @@ def fig_x_world(measured: pd.DataFrame, reported: pd.DataFrame = None):
         _legend(fig, [ax])
     caption = (
         "Each first piece is in four data sets, with four second pieces, and the model knows them "
-        "all. Alone it can be right in one of four cases. Pairs of the same set say which is meant."
+        "all. Alone it can be right in one of four cases. Pairs of the same set indicate which is meant."
     )
     foot = plots.foot(
         measured[measured.model == "gpt"], f"{d.n.max()} first pieces", INTERVAL
     )
     return plots.finish(
-        fig, "A world where demonstrations must call memories", foot, caption
+        fig,
+        "A simulation in which demonstrations retrieve memories",
+        foot,
+        caption,
     )
 
 # %% ../../nbs/icl/figures.ipynb #29724032

@@ -538,7 +538,7 @@ def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 
 # %% ../../nbs/iclinf/figures.ipynb #0fde5001
 def _draw_by_order(ax: plt.Axes, read: pd.DataFrame) -> None:
-    """Draw what the audit reads at each order, at three guarantees of Table 4
+    """Draw what the audit finds at each order, at three guarantees of Table 4
 
     Args:
         ax: axes
@@ -555,7 +555,7 @@ def _draw_by_order(ax: plt.Axes, read: pd.DataFrame) -> None:
         below = dict(xytext=(0, -5), textcoords="offset points", va="top")
         name = rf"$\varepsilon = {line.target:g}$"
         ax.annotate(name, chosen, **below, ha="center", fontsize=7, color=color)
-    ax.set(xlabel="order of the accounting", ylabel="read by the audit (%)")
+    ax.set(xlabel="order of the accounting", ylabel="found by the audit (%)")
     _log_ticks(ax, [2, 5, 10, 20, 50, 100])
 
 
@@ -563,13 +563,16 @@ def _draw_by_order(ax: plt.Axes, read: pd.DataFrame) -> None:
 def fig_x_orders(
     axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame
 ):
-    "What the audit reads, by order: held, as in the paper, and chosen for the data"
+    "What the audit finds, by order: that of the bound, and the best for the data"
     left, right = axs
     read = corrected(reported)
     _draw_by_order(left, read)
     hollow = dict(plots.HOLLOW, ms=5)
     right.plot(
-        read.target, 100 * read.held_share, **hollow, label="held, Table 4"
+        read.target,
+        100 * read.held_share,
+        **hollow,
+        label="order of the bound, Table 4",
     )
     right.plot(
         read.target,
@@ -578,12 +581,14 @@ def fig_x_orders(
         color="black",
         ms=4,
         lw=1,
-        label="chosen, from Table 4",
+        label="best order, Table 4",
     )
     audits = select(measured, part="audit", where="Table 4", item="")
     audits = select(audits, setting="s-1", delta=DELTA)
     looks = dict(empirical=dict(mfc="white"), chosen=dict())
-    names = dict(empirical="held, ours", chosen="chosen, ours")
+    names = dict(
+        empirical="order of the bound, ours", chosen="best order, ours"
+    )
     for quantity, look in looks.items():
         rows = select(audits, quantity=quantity).sort_values("target")
         ends = {
@@ -594,18 +599,18 @@ def fig_x_orders(
         look = dict(look, color=plots.REAL, marker="s", ms=4)
         plots.errorbar(right, rows, "target", label=names[quantity], **look)
     _log_ticks(right, _TICKS)
-    right.set(xlabel=r"$\varepsilon$ promised")
+    right.set(xlabel=r"$\varepsilon$ guaranteed")
     left.set_ylim(0, 125)
-    right.legend(fontsize=7, loc="upper right", ncols=2)
+    right.legend(fontsize=6.5, loc="upper right", ncols=2)
     used = select(audits, quantity="chosen")
     return (
-        _foot(used, "texts a guarantee", "95 % Student's t over texts")
+        _foot(used, "texts per guarantee", "95 % Student's t over texts")
         if len(used)
         else "",
         "Left, from Table 4 alone, if a divergence is proportional to its order. Hollow: the order of the bound, as "
-        "printed; filled: the order at which the audit reads least. Right, at all guarantees; squares are divergences "
+        "printed; filled: the order at which the audit finds least. Right, at all guarantees; squares are divergences "
         "of fifty private prompts of our own, measured at these orders. Every order is valid. Google's dp-accounting "
-        "chooses the same ones.",
+        "chooses the same orders.",
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #61420d76
