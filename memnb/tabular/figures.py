@@ -55,8 +55,13 @@ def rows_of(profile: str = None, model: str = "") -> pd.DataFrame:
     asked = results.runs(rows[~is_known], profile)
     if model not in {*asked.model}:
         model = asked.model.iloc[0]
-    trained = results.runs(rows[is_known])
-    return pd.concat([select(asked, model=model), trained], ignore_index=True)
+    # contexts drawn for each row have a run of their own, with another seed
+    is_gain = (rows["part"] == "own_contexts") & (rows.quantity == "gain")
+    trained = results.runs(rows[is_known & ~is_gain])
+    gains = results.runs(rows[is_gain])
+    return pd.concat(
+        [select(asked, model=model), trained, gains], ignore_index=True
+    )
 
 
 def _asked(measured: pd.DataFrame) -> pd.DataFrame:
