@@ -1214,6 +1214,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                            'memnb.gpt._cost': ('rooms/gpt.html#_cost', 'memnb/gpt.py'),
                            'memnb.gpt._duration': ('rooms/gpt.html#_duration', 'memnb/gpt.py'),
                            'memnb.gpt._engine': ('rooms/gpt.html#_engine', 'memnb/gpt.py'),
+                           'memnb.gpt._fits': ('rooms/gpt.html#_fits', 'memnb/gpt.py'),
                            'memnb.gpt._in_groups': ('rooms/gpt.html#_in_groups', 'memnb/gpt.py'),
                            'memnb.gpt._jobs': ('rooms/gpt.html#_jobs', 'memnb/gpt.py'),
                            'memnb.gpt._most_bits': ('rooms/gpt.html#_most_bits', 'memnb/gpt.py'),

@@ -561,28 +561,12 @@ def fit(
         a list for several runs
     """
     several = isinstance(config, list)
-    eval_sets = eval_sets or {}
     how = replace(how or Schedule(), **fields)
     _check_schedule(how, eval_sets, absent)
     configs = config if several else [config]
     sets = data if several else [data]
     jobs = [*_jobs(configs, sets, how, absent)]
-    # the memory of a GPU is for one
-    side = min(cores(), len(jobs)) if device == "cpu" else 1
-
-    begun = partial(
-        _begun,
-        eval_sets=eval_sets,
-        device=device,
-        threads=cores() // side,
-        folder=folder,
-    )
-    if device == "cpu":
-        fits = _side_by_side(jobs, side, begun, tell)
-    else:
-        fits = _in_groups(jobs, begun, tell)
-    for one in fits:
-        one.device = device
+    fits = _fits(jobs, eval_sets or {}, folder, device, tell)
     return fits if several else fits[0]
 
 # %% ../nbs/rooms/gpt.ipynb #6b1d0c04
@@ -721,6 +705,33 @@ def _in_groups(jobs: list, begun: Callable, tell: Callable | None):
             for run, one in zip(runs, trained):
                 fits[run.number] = one
     return [fits[number] for number in range(len(jobs))]
+
+# %% ../nbs/rooms/gpt.ipynb #57f17a0b
+def _fits(
+    jobs: list,
+    eval_sets: dict,
+    folder: Path | None,
+    device: str,
+    tell: Callable | None,
+):
+    "Fits of the trainings that are asked for, in their order"
+    on_cpu = device == "cpu"
+    # the memory of a GPU is for one
+    side = min(cores(), len(jobs)) if on_cpu else 1
+    begun = partial(
+        _begun,
+        eval_sets=eval_sets,
+        device=device,
+        threads=cores() // side,
+        folder=folder,
+    )
+    if on_cpu:
+        fits = _side_by_side(jobs, side, begun, tell)
+    else:
+        fits = _in_groups(jobs, begun, tell)
+    for one in fits:
+        one.device = device
+    return fits
 
 # %% ../nbs/rooms/gpt.ipynb #5a796174
 class _Counts:
