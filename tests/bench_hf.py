@@ -13,13 +13,19 @@ question. `sixteen` and `many`, which is 64: several prompts, ours in one call, 
 (it keeps what a prompt shares with the one before). `long`: reading a prompt of 2,000 tokens. `busy`: with another
 process on one of the cores, against one thread on an idle core: to be run on an otherwise idle machine. Seconds of writing
 are those of the whole call without those of a call for one token. `cpu` before the parts measures processor time, which
-with OMP_NUM_THREADS=1 can be compared on a machine that has other work, too.
+with OMP_NUM_THREADS=1 can be compared on a machine that has other work, too. `--width 32` holds both sides to AVX2.
 
 Measured on 26 November 2026 in CPU seconds of one thread beside other work, answers out of blocks of 4 bits, against
 `generate`: writing behind one prompt .30 against 2.13 (table), .29 against 1.52 (demonstrations), .25 against 1.93
 (question). 16 prompts 2.06 against 6.01, which is the rate of reading (60 % are wanted). Tokens are those of `generate` in
 all of them. Reading 2,133 tokens 6.1 against 7.2. Against llama.cpp 0.3.36 (a factor of 2 is wanted), seconds of two
 idle cores: .40, .13 and .34 for the three single prompts, where ours takes .21, .16 and .15; 4.4 and 1.1 for 16.
+
+28 November 2026, CPU seconds of one thread of a Xeon with AVX-512, on a machine with more work than cores. With
+`--width 32`, so that both sides have AVX2 alone: 16 prompts 3.8 against 7.7, 2.0 times, at .8 of the rate of reading;
+one prompt 1.00 against 2.82 (table), .84 against 2.09 (demonstrations) and 1.04 against 2.67 (question), 2.5 to 2.8
+times. A minute before, with AVX-512, one prompt was 3.5 to 3.8 times as fast. On idle cores with AVX2 it was measured
+as 5 to 7 times before; why less was gained here is not known.
 
 `busy` with float32 weights, seconds of two threads beside another process and of one thread by itself (half the speed is wanted): one prompt 2.4
 and 1.9, 16 prompts 10.7 and 5.5. With GOMP_SPINCOUNT=100000, as it was before, 11.4 and 1.4, and 46 and 7.4.

@@ -24,6 +24,11 @@ baseline shares its longer sums between two cores better than ours its short one
 27 November 2026, two idle cores of a Xeon with AVX-512, which reads the padded batch faster: leaving one out 1.9 and 2.4
 times as fast (with torch and oneDNN held to AVX2 1.6 and 1.7), with `--cpu` 2.2 and 2.4; neighbours 10 times, the
 accountant 0.03 s. The 2.5 and 3 that are wanted are not reached there.
+
+28 November 2026, `--cpu` on the same kind of machine with other work, both sides held to AVX2 (`--width 32`): 2.2 and
+2.4 times (2.96 and 1.33 s, 28.1 and 11.6 s). The figures for AVX2 above held torch to it, but not MKL, which takes the
+products of matrices in float32, and so are none of AVX2. About half of the tokens are left, so that sharing alone gives
+1.8 and 2.1; 2.5 and 3 are not reached here either.
 """
 
 import os
