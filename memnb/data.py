@@ -929,8 +929,8 @@ def _written_anew(frame: pd.DataFrame) -> str:
     if decimal:
         doubtful.append("decimals that end in 0")
     return (
-        "its rows are written anew from a DataFrame, and a model that knows a file knows the lines of "
-        f"the file. Look at {', '.join(doubtful or ['blanks and quotes'])}; better give the file"
+        "its rows are written from a DataFrame, and may differ from the lines of the file that a model has memorized. "
+        f"Check {', '.join(doubtful or ['blanks and quotes'])}, or better, give the file"
     )
 
 # %% ../nbs/rooms/data.ipynb #361bfdb8

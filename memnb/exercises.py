@@ -44,7 +44,7 @@ class Experiment(BaseModel, extra="forbid"):
 
     title: str
     minutes: int  # to think, to run and to compare, on two cores
-    level: Literal["easy", "middle", "hard"]
+    level: Literal["easy", "medium", "hard"]
     question: str  # what to predict, Markdown
     code: str  # what to run
     hints: list[str]  # from a nudge to nearly the answer

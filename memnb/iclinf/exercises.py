@@ -17,13 +17,13 @@ from .prompts import TABLE3, audit_prompts
 
 # %% ../../nbs/iclinf/exercises.ipynb #dfa56825
 def _ratios(predicted, run):
-    """Epsilon found over epsilon promised, by promise
+    """Epsilon found over epsilon guaranteed, by guarantee
 
     Args:
         predicted: what the reader predicts
-        run: what came out, by promise or by copies
+        run: results, by guarantee or by copies
     """
-    return {f"promise {e}": (predicted[e], float(s)) for e, s in run.items()}
+    return {f"guarantee {e}": (predicted[e], float(s)) for e, s in run.items()}
 
 # %% ../../nbs/iclinf/exercises.ipynb #5443a3c3
 def crowd(
@@ -73,7 +73,7 @@ def _hidden(predicted, run):
 
     Args:
         predicted: what the reader predicts
-        run: what came out, by promise or by copies
+        run: results, by guarantee or by copies
     """
     if len(predicted) < 2:
         raise ValueError("two losses")
