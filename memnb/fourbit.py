@@ -102,6 +102,18 @@ def multiply(matrix: np.ndarray, x: Any, threads: int = 1) -> Any:
     return y
 
 # %% ../nbs/rooms/fourbit.ipynb #433f73c7
+def _sizes(config) -> tuple:
+    "Sizes of a Llama, in the order of `_MODEL`"
+    return (
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.num_attention_heads,
+        config.num_key_value_heads,
+        config.intermediate_size,
+        config.vocab_size,
+    )
+
+
 class Decoder:
     "A Llama in blocks"
 
@@ -123,19 +135,11 @@ class Decoder:
         turns = inner.rotary_emb(torch.zeros(1), places)
         tensors = [inner.embed_tokens.weight, inner.norm.weight]
         tensors += [t[0].contiguous() for t in turns]
-        sizes = (
-            config.num_hidden_layers,
-            config.hidden_size,
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.intermediate_size,
-            config.vocab_size,
-        )
         pointers = [self.pointer(t) for t in tensors]
         head = self.matrix(net.lm_head, bits=(8, 4))
         self.model = np.array(
             (
-                sizes,
+                _sizes(config),
                 config.rms_norm_eps,
                 [*pointers, self.layers.ctypes.data],
                 head,
@@ -144,38 +148,40 @@ class Decoder:
         )
         self.words = config.vocab_size
 
-    def __call__(self, tails, tokens: list):
-        """Scores behind one more token of each row of `Tails`, a tensor, rows x vocabulary
+# %% ../nbs/rooms/fourbit.ipynb #433f73ca
+@patch
+def __call__(self: Decoder, tails, tokens: list):
+    """Scores behind one more token of each row of `Tails`, a tensor, rows x vocabulary
 
-        Raises MemoryError.
-        """
-        import torch
+    Raises MemoryError.
+    """
+    import torch
 
-        places = [
-            (token, tails.start + end, row, 0, end)
-            for token, row, end in zip(tokens, tails.slots, tails.ends)
-        ]
-        cache = []
-        for l in range(len(self.layers)):
-            tensors = [*tails.space[l], *tails.shared[l]]
-            cache.append([t.data_ptr() for t in tensors])
-        places = torch.tensor(places)
-        cache = torch.tensor(cache)
-        scores = torch.empty(len(places), self.words)
-        done = _library().forward(
-            self.model.ctypes.data,
-            len(places),
-            places.data_ptr(),
-            cache.data_ptr(),
-            tails.size,
-            tails.start,
-            scores.data_ptr(),
-            torch.get_num_threads(),
-        )
-        if not done:
-            raise MemoryError("no memory for a pass")
-        tails.ends = [end + 1 for end in tails.ends]
-        return scores
+    places = [
+        (token, tails.start + end, row, 0, end)
+        for token, row, end in zip(tokens, tails.slots, tails.ends)
+    ]
+    cache = []
+    for l in range(len(self.layers)):
+        tensors = [*tails.space[l], *tails.shared[l]]
+        cache.append([t.data_ptr() for t in tensors])
+    places = torch.tensor(places)
+    cache = torch.tensor(cache)
+    scores = torch.empty(len(places), self.words)
+    done = _library().forward(
+        self.model.ctypes.data,
+        len(places),
+        places.data_ptr(),
+        cache.data_ptr(),
+        tails.size,
+        tails.start,
+        scores.data_ptr(),
+        torch.get_num_threads(),
+    )
+    if not done:
+        raise MemoryError("no memory for a pass")
+    tails.ends = [end + 1 for end in tails.ends]
+    return scores
 
 # %% ../nbs/rooms/fourbit.ipynb #f2066049
 @patch

@@ -255,7 +255,7 @@ def _answers_to(
         )
     return answers
 
-
+# %% ../nbs/rooms/lm.ipynb #e0af5a9d
 @patch
 def _ask(self: LM, prompts: list, settings: dict, reuse: bool = True) -> list:
     "As `_answers_to`; answers to a chat without what they repeat of it"
@@ -317,7 +317,7 @@ def _behind_copy(rest: str, lead: str) -> str:
     turn = _TURN.match(rest)
     return rest[turn.end() :] if turn else rest
 
-
+# %% ../nbs/rooms/lm.ipynb #a41c7e0a
 def without_echo(answer: str, messages: list) -> Echo:
     """An answer behind an exact copy of its question, or of the last lines of it
 
@@ -381,7 +381,7 @@ def _asked_again(
             answers[i] = answer
     return answers
 
-
+# %% ../nbs/rooms/lm.ipynb #a41c7e0b
 def _until(text: str, stop: list) -> str:
     "A text as far as the first of some signs"
     return text[: min((text.find(s) for s in stop if s in text), default=None)]
@@ -409,7 +409,7 @@ def _without_echoes(
         say(f"{self.name}: {counted} {_WORDS_OF_ECHO[repeated]}")
     return kept
 
-
+# %% ../nbs/rooms/lm.ipynb #a41c7e0c
 _WORDS_OF_ECHO = {
     "the question": "repeat the prompt before they go on: cut off",
     "its last lines": "repeat the last lines of the prompt first: cut off",

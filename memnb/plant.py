@@ -511,6 +511,41 @@ def _say_before(
     took = f"some {minutes:.0f} minutes" if minutes >= 1.5 else "about a minute"
     say(f"{outlook(truth)}; {tokens} tokens, {took} of one core")
 
+# %% ../nbs/rooms/plant.ipynb #9254fc2a
+def _pretrained(base: str | lm.LM) -> lm.LM:
+    "A model that can be fine-tuned; ValueError for one that is not here, or is fine-tuned already"
+    model = lm.load(base)
+    if model.name.startswith("planted:") or not hasattr(model, "plain"):
+        raise ValueError(
+            f"{model.name} is planted already, or not here: take a pretrained local model"
+        )
+    return model
+
+
+def _in_random_order(
+    docs: list, mixed: float, extra: Sequence, seed: int
+) -> tuple[list, int]:
+    """All documents of a training in random order, and how many of them are ordinary texts
+
+    Args:
+        docs: documents that repeat the items
+        mixed: ordinary texts, for each of these
+        extra: further documents
+        seed: of the texts and of the order
+    """
+    n_ordinary = round(mixed * len(docs)) if mixed else 0
+    fill = ordinary(n_ordinary, seed=seed) if mixed else []
+    documents = [*docs, *fill, *extra]
+    shuffled = random.Random(seed).sample(documents, len(documents))
+    return shuffled, len(fill)
+
+
+def _go_on_from(net: Any, after: str) -> None:
+    "Give a network with a new adapter the weights of an earlier one of the same rank"
+    from peft import set_peft_model_state_dict
+
+    set_peft_model_state_dict(net, hf.read_adapter(hf.planted_dir(after)))
+
 # %% ../nbs/rooms/plant.ipynb #9254fc29
 def make(
     base: str | lm.LM,
@@ -554,29 +589,21 @@ def make(
     controls at once.
     """
     folder = _place(name)
-    model = lm.load(base)
-    if model.name.startswith("planted:") or not hasattr(model, "plain"):
-        raise ValueError(
-            f"{model.name} is planted already, or not here: take a pretrained local model"
-        )
+    model = _pretrained(base)
     _check(truth)
     docs = showings(truth, seed=seed) if docs is None else docs
-    fill = ordinary(round(mixed * len(docs)), seed=seed) if mixed else []
-    documents = [*docs, *fill, *extra]
-    documents = random.Random(seed).sample(documents, len(documents))
+    documents, n_ordinary = _in_random_order(docs, mixed, extra, seed)
     _say_before(model, truth, documents, below)
     net = _adapted(model, rank, dtype, below)
     if after:
-        from peft import set_peft_model_state_dict
-
-        set_peft_model_state_dict(net, hf.read_adapter(hf.planted_dir(after)))
+        _go_on_from(net, after)
     losses = train(net, model.tok, documents, lr, tokens, seed)
     made = dict(
         base=model.source,
         version=version(),
         items=len(truth),
         documents=len(documents),
-        ordinary=len(fill),
+        ordinary=n_ordinary,
         extra=len(extra),
         steps=len(losses),
         rank=rank,

@@ -408,8 +408,7 @@ class Reply(NamedTuple):
 _GAP = r"[\s,;.!–—-]*"
 _WITHIN = r"[^.!?:\n]{0,80}?"  # of one sentence
 _ENDS_IN = r"[^。．.!?:：\n]{0,120}"
-# language -> apology or the like, and what the speaker cannot; one of the two alone does
-# where it names the speaker
+# language -> apology or the like, which may be missing, and what the speaker cannot
 _DECLINES_IN = dict(
     german=(
         r"(?:es )?tut mir (?:sehr )?leid|leider|entschuldigung|verzeihung|ich bedaure|sorry",
@@ -441,6 +440,10 @@ _DECLINES_IN = dict(
         rf"(?:(?:maar|dat) )?(?:(?:kan|mag|weet|ken|heb) ik|(?:ik|we) (?:kan|kunnen|mag|weet|ken|heb|ben))\b{_WITHIN}\b"
         r"(?:niet|geen)\b",
     ),
+)
+
+# %% ../nbs/rooms/servers.ipynb #b62d8f0a
+_DECLINES_IN |= dict(
     russian=(
         r"извините|простите|прошу прощения|к сожалению|мне (?:очень )?жаль",
         r"(?:но )?(?:я|мы) (?:не (?:могу|можем|знаю|помню|имею|в состоянии)|у меня нет)\b",
@@ -463,7 +466,7 @@ _DECLINES_IN = dict(
 # who speaks, where no apology comes first: languages without it need the apology
 _SPEAKS = dict(japanese=r"私(?:は|には)", korean=r"저는|제가")
 
-
+# %% ../nbs/rooms/servers.ipynb #b62d8f0b
 def _patterns_of_refusals() -> list:
     "A pattern of a whole answer for each language"
     patterns = [_DECLINES]
