@@ -350,9 +350,12 @@ def test_import_is_light(tmp_path):
 
 
 def test_notebooks_are_sound():
-    "No stored error, no cell without id, no export, which would rewrite the package during a batch"
+    "No stored error, no cell without an id of its own, no export, which would rewrite the package during a batch"
     wrong = []
     for p in NOTEBOOKS:
+        ids = [c.get("id") for c in cells(p)]
+        if len({*ids}) < len(ids):
+            wrong.append(f"{p.name}: two cells have the same id")
         for c in cells(p):
             outputs = [o["output_type"] for o in c.get("outputs", [])]
             if (
