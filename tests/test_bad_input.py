@@ -711,13 +711,17 @@ def test_a_dataframe_is_said_to_be_no_file(tmp_path, capfd):
     t = data.load(frame)
     told = capfd.readouterr().err
     assert (
-        "written anew" in told and "whole numbers as decimals (grams)" in told
+        "written from a DataFrame" in told
+        and "whole numbers as decimals (grams)" in told
     )
     assert "20 empty cells" in told and not {*t.rows} & {*data.load(path).rows}
     nothing = pd.DataFrame(dict(part=[], quantity=[], value=[]))
-    assert any("written anew" in n for n in onepage._notes(t, nothing))
+    assert any(
+        "written from a DataFrame" in n for n in onepage._notes(t, nothing)
+    )
     assert not any(
-        "written anew" in n for n in onepage._notes(data.load(path), nothing)
+        "written from a DataFrame" in n
+        for n in onepage._notes(data.load(path), nothing)
     )
 
 

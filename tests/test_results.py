@@ -374,8 +374,16 @@ def test_measured_rows_are_not_written_by_hand(paper, files):
 def test_a_confirmatory_run_needs_registered_rules_and_a_fresh_seed(
     home, tmp_path, monkeypatch
 ):
+    from memnb import registered
     from memnb.run import profiles
 
+    # the rules that ship are registered
+    for module in (results, registered):
+        monkeypatch.setattr(
+            module,
+            "paper_file",
+            lambda paper, name: home / "data/papers" / paper / name,
+        )
     file = tmp_path / "confirm.yaml"
     monkeypatch.setattr(profiles, "profile_file", lambda name: file)
     file.write_text("- notebook: contextual\n  parameters: {seed: 1000}\n")
