@@ -184,7 +184,6 @@ def without_kernel(run, alive):
 # what a guide takes as done already when it names a command in a sentence
 BEFORE = {
     "memnb report": ["memnb run mine.yaml"],
-    "memnb run confirm": ["memnb register contextual capacity"],
     "memnb register mypaper": ["memnb new mypaper"],
 }
 
