@@ -409,7 +409,7 @@ _GAP = r"[\s,;.!–—-]*"
 _WITHIN = r"[^.!?:\n]{0,80}?"  # of one sentence
 _ENDS_IN = r"[^。．.!?:：\n]{0,120}"
 # language -> apology or the like, which may be missing, and what the speaker cannot
-_DECLINES_IN = dict(
+_IN_LATIN_LETTERS = dict(
     german=(
         r"(?:es )?tut mir (?:sehr )?leid|leider|entschuldigung|verzeihung|ich bedaure|sorry",
         r"(?:(?:aber|doch|dass|und|leider|dabei|dazu|hierbei|das) )*(?:(?:kann|darf|weiß|kenne|habe) ich|"
@@ -443,7 +443,7 @@ _DECLINES_IN = dict(
 )
 
 # %% ../nbs/rooms/servers.ipynb #b62d8f0a
-_DECLINES_IN |= dict(
+_IN_OTHER_LETTERS = dict(
     russian=(
         r"извините|простите|прошу прощения|к сожалению|мне (?:очень )?жаль",
         r"(?:но )?(?:я|мы) (?:не (?:могу|можем|знаю|помню|имею|в состоянии)|у меня нет)\b",
@@ -467,6 +467,10 @@ _DECLINES_IN |= dict(
 _SPEAKS = dict(japanese=r"私(?:は|には)", korean=r"저는|제가")
 
 # %% ../nbs/rooms/servers.ipynb #b62d8f0b
+# language -> an apology, and what the model cannot do
+_DECLINES_IN = _IN_LATIN_LETTERS | _IN_OTHER_LETTERS
+
+
 def _patterns_of_refusals() -> list:
     "A pattern of a whole answer for each language"
     patterns = [_DECLINES]

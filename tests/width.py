@@ -55,8 +55,8 @@ def hold(width: int) -> None:
 
     rest = [f for f in engine.FLAGS if "-march" not in f]
     path = core.compiled("gpt", [*march(width), *rest, "-w"])
-    own = engine.opened(path)
-    engine.library = nets.library = lambda: own
+    trainer = engine.opened(path)
+    engine.library = nets.library = lambda: trainer
     of_blocks = ["-mtune=generic", "-fopenmp", "-w"]
     path = core.compiled("fourbit", [*march(width), *fourbit.FLAGS, *of_blocks])
     blocks = fourbit.opened(path)
@@ -92,17 +92,17 @@ def begin(width: int) -> None:
 
     if width:
         hold(width)
-    own = engine.library().width()
-    print(f"{processor()}; vectors of {own} bytes", file=sys.stderr)
+    used = engine.library().width()
+    print(f"{processor()}; vectors of {used} bytes", file=sys.stderr)
 
 
 def asked() -> int:
     "The width on the command line, which is taken off it; torch is told, and 0 is that none was asked for"
     if "--width" not in sys.argv:
         return 0
-    at = sys.argv.index("--width")
-    _, value = sys.argv[at : at + 2]
-    del sys.argv[at : at + 2]
+    place = sys.argv.index("--width")
+    _, value = sys.argv[place : place + 2]
+    del sys.argv[place : place + 2]
     width = int(value)
     if width not in WIDTHS:
         sys.exit(f"no width {width}: {', '.join(map(str, WIDTHS))}")
