@@ -385,7 +385,11 @@ def confirmed_board(paper: str, reported: pd.DataFrame = None) -> pd.DataFrame:
     rows = results.measured(paper, confirm=True)
     if not len(rows):
         return pd.DataFrame(columns=claims.BOARD)
-    return claims.board(paper, rows.dropna(axis=1, how="all"), reported)
+    # the columns of the first rows, of which a confirmatory run may fill some
+    columns = results.measured(paper).columns.union(
+        rows.dropna(axis=1, how="all").columns, sort=False
+    )
+    return claims.board(paper, rows.reindex(columns=columns), reported)
 
 # %% ../nbs/rooms/registered.ipynb #309bece7
 def with_confirmation(paper: str, board: pd.DataFrame) -> pd.DataFrame:
