@@ -141,9 +141,9 @@ def fig2(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     )
     return (
         plots.foot(measured, "", "95 % t over replicates"),
-        "Left: small sets are memorized completely, along the dashed line, until each model bends away "
-        "at its own height. The largest sets fall below it because every training has the same number "
-        "of steps and sees them too seldom. Right: bits that a model saves on its texts against "
+        "Left: small sets are memorized completely, along the dashed line, until each model reaches a "
+        "maximum of its own. All trainings have the same number of steps, so they see the largest sets "
+        "least often. Right: bits that a model saves on its training texts against "
         + _ORACLES[part],
     )
 
@@ -237,10 +237,9 @@ def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
             f"{caps.config.nunique()} models",
             "95 % t over replicates",
         ),
-        "Left: each capacity against the size of its model; a triangle is a lower bound, as no training of "
-        "twice the steps showed, with its interval, that it adds less than 2 %. Bars are ends by the law of long trainings, the "
-        "largest over data sizes, where the law is tested. The dotted line is the paper's. Right: bits of one "
-        "model while it trains, by the number of sequences.",
+        "Left: each capacity against the size of its model. A triangle is a lower bound: that twice the steps "
+        "would add less than 2 % is not certain there. Bars are limits of the power law of long trainings, where it "
+        "is tested. Right: bits of one model while it trains, by the number of sequences.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #8a99d986
@@ -300,10 +299,10 @@ def fig_x_found(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
         plots.foot(
             both, f"{t.run.nunique()} replicates", "95 % t over replicates"
         ),
-        "Each point is a training of its own with its whole schedule. Lines: the law $C - a s^{-b}$ through "
-        "the last four lengths, continued to eight times the longest, if it predicts the longest training to "
-        "3 %; a band at its end is the 95 % interval of $C$ over replicates. Squares: batches of 64 instead of 16, "
-        "on a GPU, with the names of the models.",
+        "Each point is a mean over trainings that were planned for so many steps. Lines: the power law "
+        "$C - a s^{-b}$ through the last four lengths, where it predicts the longest training within 3 %, continued "
+        "to eight times the longest. The band at its end is the 95 % interval of $C$ over replicates. Squares: batches "
+        "of 64 instead of 16, on a GPU, with the names of the models.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #046bcc35
@@ -368,8 +367,9 @@ def fig_x_precision(
         plots.foot(
             bits.trainings(measured, "precision"), pairs, "95 % t over pairs"
         ),
-        "Left: bits stored by the same training with weights in bfloat16, as a share of fp32; dotted is the "
-        "ratio of the two means of Table 1. Right: weights of a finished training, rounded to so many "
+        "Left: bits stored by the same training with bfloat16, as a share of fp32. Weights are rounded only for "
+        "the products (in use), stored in bfloat16, or stored with stochastic rounding (at random). Dotted: "
+        "the ratio of the two means of Table 1. Right: weights of a finished training, rounded to so many "
         "bits, row by row of each matrix.",
     )
 
@@ -400,10 +400,10 @@ def fig13(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         )
         ax.legend(loc="lower right")
     return (
-        plots.foot(every, "one training a point"),
+        plots.foot(every, "one training per point"),
         "Points: bits memorized. Dashed: min(αP, H), with the α that the same trainings reach at S = 64, "
-        "V = 2048. One model has 384 sequences throughout, as the paper has 4096; the other has data of "
-        "4.8 bits per parameter in every cell, so that only S or V differs.",
+        "V = 2048. The larger model has 384 sequences throughout, as the paper has 4096. The smaller has data of "
+        "4.8 bits per parameter throughout, so that only S or V differs.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #8aa2a32b
@@ -454,7 +454,7 @@ def fig15(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         ),
         "Left: F1 of a threshold at the median loss, for a model that is full from the second size on; "
         "dashed, what the bits predict. Right: F1 and AUC of all trainings on random tokens against the "
-        "nats stored per sequence, with the law of the page, which has no parameter, and the bound on F1 of every "
+        "nats stored per sequence. Solid: the two formulas of section 7. Dash-dotted: the bound on F1 of every "
         "attack, 1/2 + sqrt(b/8).",
     )
 
@@ -498,9 +498,9 @@ def fig4(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     return (
         _replicates(text),
         "Left: unintended memorization of a text, against a model of the same size that was trained on "
-        "all texts. Right: loss by the bits of the texts over those that the model holds of random tokens; "
-        "the vertical line is where the texts fill it. Solid is the loss that the paper plots; dashed is what "
-        "is left of it when the model is less certain of everything.",
+        "all texts. Right: loss against the bits of the texts divided by the capacity for random tokens; at the "
+        "vertical line the texts fill the model. Solid is the loss that the paper plots; dashed, all scores are "
+        "divided by a temperature, which makes the model less certain.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #eeb7dfb5
@@ -526,9 +526,9 @@ def fig_x_total(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return (
         _replicates(part),
-        "Solid: against a model of the same size that was trained on all texts, these among them, as in "
+        "Solid: against a model of the same size that was trained on all texts, these included, as in "
         "the paper. Dashed: against one that was trained on other texts only. The fall of the solid line "
-        "comes with the definition, as its reference has read the texts.",
+        "follows from the definition, since its reference was trained on the same texts.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #50e19608
@@ -651,8 +651,8 @@ def fig18(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         plots.foot(text, f"{len(text)} trainings"),
         "Left: share of texts that greedy decoding completes verbatim from their first tokens, of training "
         "and of held-out texts. Right: F1 of each training, the sigmoid of the paper, and the same form "
-        "fitted to ours, both cut off at 1, which the form exceeds. Open circles are the six sizes that the paper prints; the law as it is printed "
-        "(dotted) misses them and rises with the data.",
+        "fitted to ours; both exceed 1 and are cut off there. Open circles are the six sizes that the paper prints. The "
+        "law as it is printed (dotted) misses them and rises with the data.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #45892b2d
@@ -723,9 +723,9 @@ def fig_x_map(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     b.legend(loc="lower left", fontsize=7)
     return (
         _replicates(text),
-        "Left: F1 by the sigmoid that is fitted to all our trainings on text; circles are the trainings, in the same "
-        "colours, so that a circle that can be seen is an error of the law. Right: the law of the smaller model, dashed, against F1 of "
-        "the larger one; open circles stand where it predicts the three scores at which the paper validates its law.",
+        "Left: F1 by the sigmoid that is fitted to our trainings on text. Circles are the trainings: where the inside "
+        "of a circle differs in colour from the map, the law is wrong. Right: the law of the smaller model, dashed, and F1 of "
+        "the larger one. Open circles: the three scores at which the paper validates its law, where it predicts them.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #4eff3777
@@ -778,9 +778,9 @@ def fig16(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
             )
         ax.set(xlabel="bits of the model / bits by chance")
     return (
-        plots.foot(t, "one training a panel"),
-        "The first data size beyond the capacity of the model: 1 is no compression, 0 is free, the last bar "
-        "is that or more. Where both histograms overlap, the loss cannot tell members from others.",
+        plots.foot(t, "one training per panel"),
+        "The first data size beyond the capacity of the model. A rate of 1 is no compression. Where both "
+        "histograms overlap, the loss cannot tell members from others.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #1f68e96e
@@ -807,8 +807,8 @@ def fig17(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
     )
     return (
         plots.foot(d, f"{len(d)} texts of one training"),
-        "Each point is a training text that the model holds bits of. Texts of rare words also have more "
-        "bits to save: the claim is tested on the share of the bits, too.",
+        "Each point is a training text of which the model stores bits. Texts of rare words also have more "
+        "bits to store, so the claim is tested on the share of bits, too.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #f23d1922
