@@ -196,7 +196,7 @@ def fig_x_table1(measured: pd.DataFrame, reported: pd.DataFrame):
         top.spines["top"].set_visible(False)
     caption = (
         "Of each test the first two cells are the paper's signs for GPT-3.5 and GPT-4, the last one is ours, empty where "
-        "the table is not public. ✓ evidence, ✗ evidence of absence, ? ambiguous, - cannot be asked. Left of the black line: knowledge and "
+        "it was not asked or the table is not public. ✓ evidence, ✗ evidence of absence, ? ambiguous, - cannot be asked. Left of the black line: knowledge and "
         "learning; right: memory, where a ✗ needs a test that finds known rows (last line; of names also an invented table)."
     )
     title = "Table 1: GPT-3.5, GPT-4, ours"
@@ -438,9 +438,11 @@ def fig1(measured: pd.DataFrame, reported: pd.DataFrame):
             series = {model.label: _Series(rows, dict(color=model.color))}
             _draw_completions(ax, rows, name, series)
             ax.set_title(_PEOPLE.get(name, name))
+        n = f"{rates.n.min():.0f} queries per feature"
         if len(trained):
             _draw_known_completions(axs[-1, 0], trained)
-    n = f"{rates.n.min():.0f} queries a feature"
+            fewest = recall(trained, "known_completion", "feature").n.min()
+            n += f", {fewest:.0f} in the last panel"
     caption = (
         "Share of completions that some row of the data has after the same beginning. Grey: what draws from the column "
         "alone would reach. The paper shows Adult Income and FICO, which is not public, and prints no numbers."
@@ -839,16 +841,15 @@ def fig_x_eyes(measured: pd.DataFrame, reported: pd.DataFrame = None):
         names = [MEMORY_TESTS[test] for test in tests]
         ax.set_xticks(range(len(tests)), names)
         ax.legend(
-            title="repeated in each form",
+            title="repeated in fine-tuning",
             loc="upper left",
             bbox_to_anchor=(1, 1),
         )
     caption = (
-        "Share of known rows found, in the same mode, with the same examples and sizes as in Table 1. For the header "
-        "test a point is a single cut; the test takes the best of four. Controls are rows of the same files, not in training; a "
-        "control whose first token is right was guessed."
+        "Share of known rows found, with the prompts of Table 1. For the header test a point is a single cut; the test takes "
+        "the best of four. Controls are rows of the same files, not in training; a control whose first token is right was guessed."
     )
-    n = f"{counts.n.min():.0f} to {counts.n.max():.0f} a point"
+    n = f"{counts.n.min():.0f} to {counts.n.max():.0f} per point"
     foot = plots.foot(rows, n, "95 % Clopper-Pearson")
     return plots.finish(fig, "Recall in the form of Table 1", foot, caption)
 
@@ -903,7 +904,7 @@ def fig_x_exposure(measured: pd.DataFrame, reported: pd.DataFrame = None):
         "every label is equally frequent; the same rows before and after fine-tuning. What controls gain was learned from "
         "other rows; what training rows gain beyond that is memory."
     )
-    n = f"{rates.n.min():.0f} to {rates.n.max():.0f} rows a point"
+    n = f"{rates.n.min():.0f} to {rates.n.max():.0f} rows per point"
     foot = plots.foot(rates, n, "95 %, Student t over rows")
     return plots.finish(fig, "Accuracy by exposure", foot, caption)
 
@@ -970,15 +971,14 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
         axs[0][0].set_ylabel("percent, and points of accuracy")
         axs[0][-1].legend(loc="upper left", bbox_to_anchor=(1, 1))
     caption = (
-        "Of rows that were repeated so often in fine-tuning: the share that a test finds in the form of Table 1, and by how "
-        "many points more of their labels are right, compared with the same rows in the model that had them as controls. "
-        "Of the header a point is a single cut."
+        "Blue: share of rows that a test finds, with the prompts of Table 1; of the header a point is a single cut. Orange: by how "
+        "many points accuracy rises, compared with the same rows in the model that had them as controls."
     )
     sizes = sorted({f"{n:.0f}" for n in gains.n}, key=int)
-    n = f"{' to '.join(sizes[:1] + sizes[1:][-1:])} rows a gain"
+    n = f"{' to '.join(sizes[:1] + sizes[1:][-1:])} rows per gain"
     interval = "95 % Clopper-Pearson; of gains Student t within labels"
     foot = plots.foot(gains, n, interval)
-    return plots.finish(fig, "Gain and finds by repetitions", foot, caption)
+    return plots.finish(fig, "Accuracy gained and rows found", foot, caption)
 
 
 def _draw_doses(ax: plt.Axes, series: dict) -> None:
