@@ -133,20 +133,24 @@ class LM(ABC):
         self.echoes = {}
         self.store = Store() if store is None else store
 
-    def __repr__(self):
-        return f"{type(self).__name__}({self.name}, {self.mode})"
-
     @abstractmethod
     def _answer(
         self, todo: list[tuple[dict, object]]
     ) -> Iterator[tuple[int, object]]:
         """Answer jobs of one kind as they are done: pairs of the place in `todo` and the answer
 
+        A generator (`yield`): it is closed when nobody wants the rest.
+
         Raises `NoAnswer` at the end for those that have none, with one `Lost` each; `ContextError` or
         `ModelError` before all for what cannot be asked.
         """
 
 # %% ../nbs/rooms/lm.ipynb #b63e303c
+@patch
+def __repr__(self: LM) -> str:
+    return f"{type(self).__name__}({self.name}, {self.mode})"
+
+
 @patch
 def gives(self: LM, request: str) -> bool:
     "Whether the backend answers a kind of request; a server that does not say so is tried"
