@@ -191,6 +191,8 @@ def _instead_of_answer(reply: dict, text: str) -> str:
     "What a reply is that says success and has no answer"
     if "choices" in reply and not reply["choices"]:
         return "the reply is no answer: its choices are empty"
+    if not text.strip():
+        return "the reply is empty"
     return f"the reply is no answer but begins {text[:60]!r}"
 
 
@@ -231,7 +233,8 @@ def _with_true_status(reply: Any) -> Any:
     code = reply.status_code
     text = reply.text
     data = None
-    with suppress(ValueError):
+    # lists in lists without end are no answer either
+    with suppress(ValueError, RecursionError):
         data = json.loads(reply.content)
     if 200 <= code < 300:
         error = _error_inside(data, text)
@@ -885,6 +888,20 @@ _CURES = {  # what a server says -> what to do about it
 }
 
 
+_KEYS = "OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"
+
+
+def _without_keys(line: str) -> str:
+    "A line without the keys of the environment"
+    for key in filter(None, map(_environment, _KEYS)):
+        secret = re.escape(key)
+        # servers without keys take any, and the letters of 'x' or 'test' stand in words
+        if len(key) < 8:
+            secret = rf"(?<!\w){secret}(?!\w)"
+        line = re.sub(secret, "<key>", line)
+    return line
+
+
 def _error_line(err: Exception) -> str:
     "What an error says, with its cause, in one line without addresses, keys and control characters"
     line = _error_text(err)
@@ -892,15 +909,10 @@ def _error_line(err: Exception) -> str:
     if cause not in line:
         line = f"{line} {cause}"
     if "Timeout" in type(err).__name__:
-        line += " Raise timeout, or lower concurrency (--server timeout=300 concurrency=2)."
+        line = line.rstrip(" .")
+        line += ". Raise timeout, or lower concurrency (--server timeout=300 concurrency=2)."
     cures = [cure for words, cure in _CURES.items() if re.search(words, line)]
-    for name in (
-        "OPENAI_API_KEY",
-        "AZURE_OPENAI_API_KEY",
-        "AZURE_OPENAI_AD_TOKEN",
-    ):
-        line = line.replace(_environment(name) or "<key>", "<key>")
-    line = re.sub(r"\w+://\S+", "<address>", line)
+    line = re.sub(r"\w+://\S+", "<address>", _without_keys(line))
     line = re.sub(r"\b(?:sk|pk|gsk|xai)-[\w*.-]{6,}|\S*\*\*+\S*", "<key>", line)
     kind = (
         "" if isinstance(err, (Broken, Crossing)) else f"{type(err).__name__}: "

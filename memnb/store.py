@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from fastcore.basics import patch
 from filelock import FileLock
 
-from .core import cache_dir, did_you_mean, replacing, say
+from .core import cache_dir, replacing, say
 
 # %% ../nbs/rooms/store.ipynb #f8a155bb
 # One text for one value: keys in order, letters as they are. An encoder that is
@@ -854,10 +854,12 @@ def forget(self: Store, model: str) -> int:
 
     Raises ValueError for a model that the store does not have. The prompts are asked again.
     """
-    names = {row["model"] for row in self.models()}
+    names = sorted({row["model"] for row in self.models()})
     if model not in names:
+        # whole names: `did_you_mean` cuts long ones, and these are to be copied
+        listed = ", ".join(names) or "none"
         raise ValueError(
-            f"the store has no answers of {model!r}{did_you_mean(model, names)}"
+            f"the store has no answers of {model!r}, but of: {listed}"
         )
     self.need_write()
     query = "DELETE FROM answers WHERE model=?"

@@ -948,7 +948,15 @@ def test_the_store_is_looked_after(tmp_path, monkeypatch, capsys):
             "no column 'text'",
         ),
         (["figure", "nobody"], "no paper 'nobody'"),
+        (["figure", "capacity", "fig2", "x=3"], "fig2 has no settings"),
         (["new", "Not A Word"], "no word for a paper"),
+        (["run", "capacity"], "`memnb run laptop --only capacity`"),
+        (["plan", "capacty"], "`memnb run laptop --only capacity`"),
+        (["status", "mine"], "give the file itself, mine.yaml"),
+        (["replay", "latpop"], "did you mean 'laptop'?"),
+        (["plan", "smoke", "--only"], "--only: expected one argument at least"),
+        (["ask", "smollm2", "texts.csv", "--others"], "--others: expected one"),
+        (["table", "smollm2", "texts.csv", "--skip", "-3"], "0 lines at least"),
     ],
 )
 def test_a_mistake_is_answered_by_one_line(
@@ -957,13 +965,58 @@ def test_a_mistake_is_answered_by_one_line(
     monkeypatch.chdir(tmp_path)
     Path("texts.csv").write_text("txt\na text of a reader\n")
     Path("latin.csv").write_bytes("txt\nein süßer Text\n".encode("latin1"))
+    Path("mine.yaml").write_text("- notebook: capacity\n")
     code, out, err = typed(capsys, *argv)
     assert (
         code == 2
         and says in err
         and err.count("\n") == 1
         and "Traceback" not in err
+        and not out
     )
+
+
+@pytest.mark.parametrize(
+    "argv, holds",
+    [
+        (
+            ["table", "smollm2", "own.csv", "-o", "a.png"],
+            "HTML: name it a.html",
+        ),
+        (["ask", "smollm2", "own.csv", "-o", "a.md"], "HTML: name it a.html"),
+        (["figure", "capacity", "fig2", "-o", "a.pdf"], "PNG: name it a.png"),
+        (["log", "own.csv", "-o", "a.html"], "PNG: name it a.png"),
+        (["report", "runs", "-o", "a.pdf"], "HTML: name it a.html"),
+        (["store", "export", "a.csv"], "JSON: name it a.jsonl"),
+        (["student", "icl", "-o", "a.html"], "notebook: name it a.ipynb"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_file_gets_the_ending_of_another_kind(
+    argv, holds, tmp_path, monkeypatch, capsys
+):
+    "A picture named a.pdf stops the program that prints it, a page named a.png opens in no browser"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMNB_STORE", str(tmp_path / "own.sqlite"))
+    Path("runs").mkdir()
+    Path("runs/batch.jsonl").write_text("")
+    Path("own.csv").write_text("text\na text of a reader\n")
+    code, out, err = typed(capsys, *argv)
+    assert code == 2 and not out
+    assert f"{argv[-1]} would hold" in err and holds in err
+    assert not Path(argv[-1]).exists()
+
+
+@pytest.mark.parametrize("name", ["a.v2", "a", "a.1b", "a.htm"])
+def test_other_endings_tell_nothing_and_are_taken(name, tmp_path):
+    ours.may_write(tmp_path / name, ours.is_page)
+
+
+def test_a_page_for_a_class_makes_its_folder(tmp_path, capsys):
+    out = tmp_path / "week 1" / "icl.ipynb"
+    code, said, _ = typed(capsys, "student", "icl", "--out", out)
+    assert code == 0 and "functions to write" in said
+    assert json.loads(out.read_text())["cells"]
 
 
 NOTES = dict(

@@ -599,6 +599,15 @@ def test_no_key_in_the_reason(server, at, code):
     assert KEY not in "".join(traceback.format_exception(e.value))
 
 
+def test_a_key_of_one_letter_leaves_words_whole(server, at, monkeypatch):
+    "Servers without keys take any, and the guide proposes 'x'"
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    told = dict(error=dict(message="no text for the key x: next"))
+    server.plan["second"] = status(400, told)
+    with pytest.raises(lm.NoAnswer, match="no text for the key <key>: next"):
+        load(at).generate(asks("chat", WORDS))
+
+
 def test_no_key_and_no_address_in_the_store(server, at):
     model = load(at)
     model.generate(asks("chat", WORDS))

@@ -410,7 +410,8 @@ def trickle(h, body):
 
 def test_a_reply_that_trickles_ends(server, at):
     server.plan["second"] = trickle  # it would take longer than a minute
-    with pytest.raises(lm.NoAnswer, match="1 of 3 prompts.*[Tt]ime"):
+    said = "1 of 3 prompts.*no whole reply within 0.6 s[.] Raise timeout"
+    with pytest.raises(lm.NoAnswer, match=said):
         load(at, timeout=0.6, retries=0).generate(asks("chat", WORDS))
     assert stored(at) == upper(["first", "third"])
 
@@ -850,6 +851,18 @@ def test_no_choices_are_said(server, at, choices):
         lm.NoAnswer, match="its choices are empty.*Check the key"
     ):
         load(at, retries=0).generate(asks("chat", WORDS[:1]))
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [(b"", "is empty"), (b"[" * 100_000, "no answer but begins '[[[")],
+    ids=["empty", "nested"],
+)
+def test_a_reply_that_is_nothing_is_said_in_words(server, at, reply, says):
+    server.plan = Every(lambda h, body: h.reply(reply))
+    with pytest.raises(lm.NoAnswer, match="the reply ") as error:
+        load(at, retries=0).generate(asks("chat", WORDS[:1]))
+    assert says in str(error.value) and "Recursion" not in str(error.value)
 
 
 @pytest.mark.parametrize(

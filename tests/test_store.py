@@ -961,6 +961,17 @@ def test_forgotten_is_gone(at):
     assert b"row004" not in raw and b"row005" in raw
 
 
+def test_names_of_models_can_be_copied_from_what_is_said(at):
+    "They are long, and `forget` takes them whole"
+    st = Store(at)
+    names = [f"planted:{'x' * 60}+{end}" for end in "cab"]
+    for name in names:
+        st.put(name, ASK, "p", "a")
+    with pytest.raises(ValueError, match="no answers of 'planted'") as error:
+        st.forget("planted")
+    assert ", ".join(sorted(names)) in str(error.value)
+
+
 def test_a_second_store_of_a_process_keeps_the_first_ones_locks(tmp_path):
     path = tmp_path / "s.sqlite"
     first, _second = Store(path), Store(path)

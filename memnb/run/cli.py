@@ -26,10 +26,11 @@ from .terminal import duration, relative_path, table
 
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 OutFile = Annotated[Path, Parameter(name=["--out", "-o"])]
-Words = Annotated[list[str], Parameter(consume_multiple=True)]
+# one at least: an option whose value a shell left out is no option left out
+Words = Annotated[list[str], Parameter(consume_multiple=1)]
 Values = Annotated[list[tuple[str, str]], Parameter(name="-p")]
 Number = Annotated[int, Parameter(name="-n")]
-Prefixes = Annotated[list[int], Parameter(consume_multiple=True)]
+Prefixes = Annotated[list[int], Parameter(consume_multiple=1)]
 Mode = Literal["chat", "completion"]
 
 
@@ -380,8 +381,11 @@ def _replay(
 
     from ..store import Store
     from .batch import runs_dir
+    from .profiles import select
     from .replay import take_in
 
+    # before thousands of answers are taken in
+    select(profile, only)
     store = Store()
     rows = [
         (r["model"], r["answers"], r["new"], r["code"]) for r in take_in(store)
@@ -447,6 +451,8 @@ def _table(
         server: NAME=VALUE of openai: models: url, mode, body (JSON), timeout, wait, retries, concurrency
     """
     _served(server, [model])
+    if skip < 0:
+        raise ValueError(f"--skip: 0 lines at least, not {skip}")
     _may_write(out, is_page)
     from ..papers import paper
 
@@ -799,6 +805,10 @@ def _mistake(error):
         return f"{name}: invalid {match[2]} value: {match[1]}"
     if match := re.search(r"requires (\d+) (?:positional )?arguments", words):
         return f"{name}: expected {match[1]} arguments"
+    if match := re.search(
+        r"parameter (\S+) requires at least 1 element", words
+    ):
+        return f"{match[1]}: expected one argument at least"
     if match := re.match(
         r"Unknown option: (.*)|Unused Tokens: \[(.*)\]", words
     ):
@@ -811,10 +821,12 @@ def _wording(command):
     if command not in COMMANDS:
         return str
     arguments = _app()[command].assemble_argument_collection()
+    # not of what is given by its place, as NAME and MODEL
     options = {
         name.removeprefix("--").replace("-", "_")
         for one in arguments
         for name in one.names
+        if name.startswith("-")
     }
     names = "|".join(sorted(name for name in options if len(name) > 2))
     # not of --server, whose settings are written in this way

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 # only what stands in a head of ours may stand before the mark, so that a page that quotes it is none of ours
 _PAGE = re.compile(
@@ -76,18 +77,47 @@ def is_table(file: Path, page: Path) -> bool:
     )
 
 
+class _Kind(NamedTuple):
+    "A kind of file that commands write"
+
+    words: str
+    endings: tuple  # the first is proposed
+
+
+_KINDS = {
+    is_page: _Kind("a page of HTML", (".html", ".htm")),
+    is_figure: _Kind("a picture in PNG", (".png",)),
+    is_export: _Kind("lines of JSON", (".jsonl", ".json", ".gz", ".txt")),
+}
+# by these, programs and people take a file for another kind than it is
+_TELLING = {ending for kind in _KINDS.values() for ending in kind.endings} | {
+    *(".csv", ".tsv", ".xlsx", ".parquet", ".sqlite", ".ipynb", ".yaml"),
+    *(".pdf", ".svg", ".eps", ".jpg", ".jpeg", ".gif", ".webp", ".tex", ".md"),
+}
+
+
+def _check_ending(file: Path, is_ours: Callable[..., bool]) -> None:
+    "ValueError where the name of a file tells another kind than what would be in it"
+    kind = _KINDS.get(is_ours)
+    ending = file.suffix.lower()
+    if kind and ending in _TELLING and ending not in kind.endings:
+        name = file.with_suffix(kind.endings[0]).name
+        raise ValueError(f"{file} would hold {kind.words}: name it {name}")
+
+
 def may_write(
     file: Path, is_ours: Callable[..., bool] = is_any, *beside: Path
 ) -> None:
     """Raise ValueError where a folder, or a file that memnb did not write, stands in the place of a file.
 
-    So it does where no file can be made there: before minutes of questions, not behind them.
+    So it does where the ending of its name tells another kind of file, and where no file can be made there: before minutes of questions, not behind them.
     `is_ours` tells a file of the kind that is to be written, from it and the files `beside`.
     An empty file may be written over.
     """
     file = Path(file)
     if file.is_dir():
         raise ValueError(f"{file} is a folder: name a file")
+    _check_ending(file, is_ours)
     above = next(
         folder for folder in file.absolute().parents if folder.exists()
     )

@@ -3,7 +3,9 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -21,7 +23,7 @@ from pydantic import (
 )
 
 from ..core import did_you_mean, share_dir
-from ..papers import find, parameters
+from ..papers import find, notebooks, parameters
 from ..results import CONFIRM, registered_rules
 from .redact import redact
 
@@ -269,14 +271,26 @@ class Entry(BaseModel, extra="forbid"):
     grid: dict[StrictStr, Annotated[list, Field(min_length=1)]] = {}
 
 
+def _instead_of_profile(name: str, shipped: Iterable[str]) -> str:
+    "The end of a message about a word that is no profile: a file of its name, a paper, or the profiles that there are"
+    for ending in (".yaml", ".yml"):
+        if Path(name + ending).is_file():
+            return f": give the file itself, {name}{ending}"
+    close = get_close_matches(name.lower(), [*shipped, *notebooks()], 1)
+    if close and close[0] not in shipped:
+        word = close[0]
+        is_paper = f"{word} is a paper, of which a profile has runs"
+        return f": {is_paper}, as in `memnb run laptop --only {word}`"
+    return f"{did_you_mean(name, shipped)}, or a YAML file"
+
+
 def profile_file(name: str) -> Path:
     "File of a profile, by its word, as 'laptop', or a path; ValueError when there is none"
     shipped = {f.stem: f for f in sorted(share_dir("profiles").glob("*.yaml"))}
     path = shipped.get(str(name), Path(name))
     if path.suffix not in (".yaml", ".yml"):
-        raise ValueError(
-            f"no profile '{name}'{did_you_mean(name, shipped)}, or a YAML file"
-        )
+        hint = _instead_of_profile(str(name), shipped)
+        raise ValueError(f"no profile '{name}'{hint}")
     if not path.is_file():
         raise ValueError(f"no profile file {name}")
     if path.stem in shipped and path.resolve() != shipped[path.stem].resolve():

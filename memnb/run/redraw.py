@@ -86,6 +86,8 @@ def _chosen_settings(settings: list, defaults: dict, figure: str) -> dict:
     chosen = {}
     for text in settings:
         key, equals, value = text.partition("=")
+        if not defaults:
+            raise ValueError(f"{figure} has no settings: leave out '{text}'")
         if not equals or key not in defaults:
             hint = did_you_mean(key, defaults)
             form = f"settings are NAME=VALUE, not '{text}'{hint}"

@@ -237,10 +237,14 @@ def student(page: Path, out: Path) -> int:
     Returns:
         number of functions to write
 
-    Raises ValueError where the file is there already.
+    Raises ValueError where the file is there already, or its name is that of no notebook.
     """
     if out.exists():
         raise ValueError(f"{out} is there already: name another --out")
+    if out.suffix != ".ipynb":
+        raise ValueError(
+            f"{out} would hold a notebook: name it {out.stem}.ipynb"
+        )
     nb = json.loads(page.read_text(encoding="utf-8"))
     kept = [cell for cell in nb["cells"] if not _tells_all(cell)]
     cells = [
@@ -262,6 +266,7 @@ def student(page: Path, out: Path) -> int:
         ),
     )
     nb["cells"] = cells
+    out.parent.mkdir(parents=True, exist_ok=True)
     with open(out, "x", encoding="utf-8") as file:
         json.dump(nb, file, indent=1, ensure_ascii=False)
         file.write("\n")
