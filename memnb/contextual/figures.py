@@ -201,7 +201,7 @@ def fig7(
         fig,
         "Lengths of strings",
         f"n = {n:,} sampled strings per language",
-        "Grey: exact, from the rules; points: a sample as large as the paper's. L1 and L2 have one length; "
+        "Grey: exact, from the rules. Points: a sample as large as the paper's. L1 and L2 have one length; "
         "lengths above 125 are not drawn.",
     )
 
@@ -253,8 +253,8 @@ def fig8(
         fig,
         "Derivation trees of strings",
         "one sampled string per language, the median by length",
-        "The likeliest derivation of a string, from its tokens (below) up to the start symbol; a box is a "
-        "non-terminal and spans the tokens that it derives. A model that has learned the rules predicts a "
+        "The likeliest derivation of a string, from its tokens (below) up to the start symbol. A box is a "
+        "non-terminal and spans the tokens that it derives. A model that has learned the rules can predict a "
         "token from the boxes around it, without having seen the string.",
     )
 
@@ -311,7 +311,7 @@ def fig1(
     _loss_axis(ax)
     _legend(ax)
     return (
-        f"the first replicate of: {_foot(m)}",
+        _foot(m).replace("n =", "the first of"),
         "The rarest string of the first replicate. Counterfactual memorization starts where the solid line "
         "falls below the dotted one for good, contextual memorization where it falls below the lowest "
         "point of the dotted line.",
@@ -335,10 +335,10 @@ def fig13(
     _loss_axis(axs[0])
     _legend(axs)
     return (
-        f"the first replicate of: {_foot(m)}",
+        _foot(m).replace("n =", "the first of"),
         "The three strings of the first replicate. The contextual start never comes before the "
-        "counterfactual one. Arrows: from each threshold down to the training loss; the one from the contextual "
-        "threshold is shorter, its score lower.",
+        "counterfactual one. Arrows go from a threshold down to the training loss, after the start only. The one "
+        "from the contextual threshold is never longer, so its score is never higher.",
     )
 
 # %% ../../nbs/contextual/figures.ipynb #4a3680c1
@@ -373,9 +373,9 @@ def _three_measures(axs: np.ndarray, m: pd.DataFrame, tau: float, rule: str):
     _legend(axs)
     return (
         _foot(m),
-        "Solid: mean loss in training, darker for strings with more copies. Their thresholds: left, τ; "
-        "middle, the loss of the string left out (dotted); right, the lowest of it (dash-dotted). "
-        "Vertical: the median start over replicates; none where most replicates never start.",
+        "Solid: mean loss in training, darker for strings with more copies. Thresholds: τ (left), the loss of the "
+        "string left out (middle, dotted), and its lowest value (right, dash-dotted). Vertical: the median start "
+        "over replicates; none where most replicates never start.",
     )
 
 # %% ../../nbs/contextual/figures.ipynb #533097bc
@@ -452,7 +452,7 @@ def fig9(
     ticks = [*range(0, 51, 10)]
     ax.set_yticks([*ticks, never], [*map(str, ticks), "never"])
     _legend(ax)
-    caption = "A dot is a replicate, a bar the median; in the top row strings that are never memorized."
+    caption = "A dot is a replicate, a bar the median. Strings in the top row are never memorized."
     if papers_own:
         circles = "Open circles: the epochs that the paper prints, for recollection only."
         return _foot(m), f"{caption} {circles}"
@@ -606,9 +606,9 @@ def fig_x_found(m: pd.DataFrame, reported: pd.DataFrame, tau: float, rule: str):
         fig,
         "Does the frequency of a string decide when it is memorized?",
         plots.foot(m, "replicates, beside each language", "95 % t"),
-        "Kendall's correlation of frequency and earliness, mean over replicates. Left: the strings that were "
-        "trained on; languages in which the two measures disagree most are at the top. Right: the same "
-        "for strings that were in neither training set.",
+        "Kendall's correlation of frequency and earliness, mean over replicates. Left: strings in training. "
+        "Right: strings of neither training set. The languages in which the two measures disagree most are at "
+        "the top.",
     )
 
 
@@ -679,8 +679,8 @@ def fig_x_learners(
         "Other numbers of strings, other copies, other learners",
         "bars: 95 % t, exact where all replicates agree · n: replicates",
         "Kendall's correlation of frequency and earliness, as above. Copies are 8, 3 and 1 where nothing else "
-        "is said. Learners: networks from scratch (layers x width, learning rate 0.002 or the one named), a "
-        "pretrained model that is fine-tuned, and a model that only counts.",
+        "is said. Learners are networks trained from scratch (layers x width, learning rate 0.002 or the one "
+        "named), a pretrained model that is fine-tuned, and a model that only counts.",
     )
 
 # %% ../../nbs/contextual/figures.ipynb #2b174483
@@ -709,13 +709,15 @@ def fig_x_tau(
     ax.axvline(1, color=plots.GREY, ls=":", lw=1.2)
     ax.axhline(0, color="black", lw=0.7)
     ax.set(
-        xlabel="threshold τ / loss of a model that is the language",
+        xlabel="threshold τ / loss of the true distribution",
         ylim=(-1.03, 1.03),
     )
     ax.set_ylabel("Kendall's correlation of\nfrequency and earliness")
     _legend(ax)
     return (
-        plots.foot(m, f"{d.n.min()} or more replicates per language", "95 % t"),
-        f"Mean over replicates, and bands. Dots: τ = {tau:g}, one threshold for all languages. On the "
-        "dotted line τ is what the language itself costs.",
+        plots.foot(
+            m, f"{d.n.min()} or more replicates per language", "95 % t"
+        ).replace("bars:", "bands:"),
+        f"Means over replicates. Dots: τ = {tau:g}, one threshold for all languages. On the dotted line τ is the "
+        "loss of the true distribution of the language.",
     )
