@@ -103,3 +103,28 @@ def test_a_pair_out_of_reach_is_said_and_costs_nothing(tmp_path):
     assert [*kept.parent.iterdir()] == [
         kept
     ] and kept.read_bytes() == b"rows of another run"
+
+
+def test_what_a_measure_is_where_a_server_gives_texts_alone(server, tmp_path):
+    "Its influence is of answers and not of log-probabilities, and an empty cell says why it is empty"
+    (tmp_path / "mine.csv").write_text(f"text\n1 {WORDS}\n2 {WORDS}\n")
+    argv = ["ask", "openai:loud", "mine.csv", "--prefixes", "8"]
+    asked = ["--server", f"url={server.url}/v1"]
+    own = {
+        k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")
+    }
+    own |= dict(OPENAI_API_KEY=KEY, MEMNB_STORE=str(tmp_path / "s.sqlite"))
+    run = subprocess.run(
+        [sys.executable, "-m", "memnb.run.cli", *argv, *asked],
+        cwd=tmp_path,
+        env=own,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    line = next(x for x in run.stdout.splitlines() if x.startswith("influen"))
+    assert line.split("  ")[-1].strip() == "it has none"
+    page = (tmp_path / "ask.html").read_text()
+    assert "share of the beginnings whose answer changes" in page
+    assert "how much more likely the second half" not in page

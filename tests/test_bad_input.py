@@ -1058,6 +1058,23 @@ def test_no_verdict_where_anybody_tells_the_sets_apart(kind, tmp_path):
         ] in lead.replace("&#39;", "'")
 
 
+@pytest.mark.parametrize("known", [0, 3, 5])
+def test_a_verdict_on_no_others_is_not_spoken_of(known, tmp_path):
+    from memnb import compare
+
+    own = list(sentences(5, 1))
+    m = Reads(tmp_path, surprise, knows=own[:known])
+    never = NEVER["numbers"]()[:40]
+    t = compare.ask(m, own, never=never, prefixes=(8,), influence=False)
+    lead = compare.ask_lead(t)
+    assert t.attrs["apart"] and "Without the model" in lead
+    # none of them, two of them, and nobody
+    assert ("No verdict on the others." in lead) == (known == 3)
+    assert ("No verdict." in lead) == (known == 0)
+    page = compare.ask_page(t, tmp_path / "ask.html").read_text()
+    assert "No rates: without the model, the" in page
+
+
 def test_the_headline_takes_the_controls_in(tmp_path):
     from memnb import compare
 

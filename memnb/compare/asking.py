@@ -1005,7 +1005,12 @@ def ask_lead(table: pd.DataFrame) -> str:
         parts.append(_controls_words(back, n, of_never, never))
     lead = f"{'; '.join(parts)}. " if parts else ""
     if judge.apart:
-        return f"{lead}No verdict on the others. {_blind_words(judge)} What looks like memory may be this."
+        judged = counts.sum()
+        if judged < n:
+            lead += "No verdict on the others. " if judged else "No verdict. "
+        return (
+            f"{lead}{_blind_words(judge)} What looks like memory may be this."
+        )
     best = ASKABLE[asked["best"]].name
     lead += f"Judged by {best}, the strongest evidence at hand."
     if not never:
