@@ -303,7 +303,7 @@ def rows():
                     "---",
                     f"# Rows of {folder.name}",
                     "",
-                    "What runs have measured, as they wrote it: a row a number, with its interval, n, code and day.",
+                    "What runs have measured, as they wrote it: one number per row, with its interval, n, code and day.",
                     "",
                     *lines,
                     "",

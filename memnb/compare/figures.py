@@ -169,9 +169,10 @@ def _drawn(part, *size, panels=1):
             with plots.style():
                 fig, axs = plt.subplots(1, panels, figsize=size)
                 parts = draw(axs, measured)
-                described = dict(
-                    zip(*reversed(fig.axes[-1].get_legend_handles_labels()))
-                )
+                described = {}
+                for ax in fig.axes:
+                    handles, labels = ax.get_legend_handles_labels()
+                    described |= dict(zip(labels, handles))
                 if described:
                     fig.legend(
                         described.values(),
@@ -215,8 +216,8 @@ def fig_x_found(axs: np.ndarray, rows: pd.DataFrame):
     )
     _lines(axs[1], f, "times", 0.05, ylabel=_FOUND, ylim=(0, 1.02), **_TIMES)
     return (
-        "Left: the chance that a training text has a higher score than one that was not. Right: the share "
-        "of training texts detected at a false-positive rate of 5 %; scores on the threshold count as not detected. "
+        "Left: the chance that a training text has a higher score than one that was left out. Right: the share "
+        "of training texts detected at a false-positive rate of 5 %; a score equal to the threshold is not detected. "
         "The grey lines are guessing."
     )
 
@@ -278,7 +279,7 @@ def fig_x_difference(axs: np.ndarray, rows: pd.DataFrame):
     _differences(axs[1], d[d.x == 0.05], "", xlabel=share)
     return (
         "Texts seen once per epoch. A grey point is a pool with one size of model, the blue one the mean over pools. Right of zero LiRA "
-        "is better. That LiRA is the measure to beat is from Carlini et al. (2022)."
+        "is better."
     )
 
 
@@ -317,9 +318,9 @@ def fig_x_peers(axs: np.ndarray, rows: pd.DataFrame):
     _names_at_ends(axs[1], ends)
     axs[1].set(ylabel=_FOUND, **_TIMES)
     return (
-        "Left: each score against its plain form; right of zero the refinement helps. Right: shares detected "
-        "by number of repetitions, dotted the measures of this page. EZ-MIA misses texts that the model "
-        "reproduces with hardly any error left to count. RMIA, InfoRMIA and LiRA take other models."
+        "Left: each score minus the simpler score that it refines; right of zero the refinement helps. Right: shares "
+        "detected by number of repetitions; dotted are measures of section 2. EZ-MIA misses texts that the model "
+        "predicts with hardly any error left to count. RMIA, InfoRMIA and LiRA need other models."
     )
 
 # %% ../../nbs/compare/figures.ipynb #285c7772
@@ -366,9 +367,9 @@ def fig2(axs: np.ndarray, rows: pd.DataFrame):
     ):
         _heat(ax, d[d.times == t], title)
     return (
-        "Spearman correlation of the texts by their mean score where they were in training, a mean over pools. "
-        "Framed: a measure with itself, in two halves of the models. The ratio and the bits are one number, "
-        "the bits cut at zero. A measure that gives every text seen once the same score has no ranking.",
+        "Spearman correlation of the mean scores of texts in training, a mean over pools. Framed: a measure with "
+        "itself, in two halves of the models. Bits and ratio are one number, but bits are cut at zero. Among "
+        "texts seen once, recollection gives all the same score and has no ranking; extraction hardly ever has one.",
         _without_bars(rows),
     )
 
@@ -400,11 +401,10 @@ def fig3(axs: np.ndarray, rows: pd.DataFrame):
     for ax, (d, x, label) in zip(axs, along):
         _lines(ax, d, x, 0.5, xlabel=label, **once)
     return (
-        "AUC of texts seen once. Left: against what a measure needs besides the model, which is nothing, one "
-        "reference, or trainings that left texts out; fewer are the first models of each pool; RMIA and LiRA with one spread "
-        "are for few. Middle: after "
-        "each epoch; extraction and influence only at the end. Right: models of one size and seed "
-        "whose pool of texts is small or large, with intervals over texts."
+        "AUC of texts seen once. Left: by the further models that a measure needs, which are none, one reference, or "
+        "the other models of a pool (the first three, seven, or all). Middle: after each epoch; extraction and influence "
+        "at the end only. Right: models of one size and seed, by the number of texts in their pool; intervals "
+        "are over texts."
     )
 
 # %% ../../nbs/compare/figures.ipynb #d90712f7
@@ -459,7 +459,7 @@ def fig6(ax, rows: pd.DataFrame):
     ax.axvline(0.5, color=plots.GREY, lw=1)
     return (
         "Two models that differ only in the half that they were fine-tuned on; each text is tested on both. "
-        "Intervals are over texts, and the grey line is guessing. A measure left of it is lower for texts "
+        "Intervals are over texts, and the grey line is guessing. Left of it the score is lower for texts "
         "that were in training. The contextual measure has two epochs, before the tuning and after it. LiRA is "
         "omitted: with one reference model it ranks texts exactly as the counterfactual measure does.",
         plots.foot(
