@@ -178,8 +178,8 @@ def fig2(measured: pd.DataFrame, reported: pd.DataFrame):
     caption = (
         "Share of instances reproduced, in the three settings of the paper. Of the fine-tuned "
         "models it is known what they were trained on: memory is the distance from the dotted "
-        "controls. Hollow, all that the paper prints: in the setting that it discusses the range of its four "
-        "data sets, and each of them with 200 demonstrations; of only pairs, WNLI with 200."
+        "controls. Hollow, what the paper prints: for pairs with labels the range of its four data sets, "
+        "and single data sets with 200 demonstrations."
     )
     title = "Memorization by number of demonstrations"
     return plots.finish(fig, title, _foot(measured, cells), caption)
@@ -225,7 +225,7 @@ def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
             below.set_xlabel("demonstrations k", fontsize=8)
         axs[0, -1].legend(fontsize=7)
     caption = (
-        "Share of instances reproduced exactly (dark) and nearly (pale), of those in training "
+        "Share of instances reproduced exactly (dark) and nearly (pale), of those repeated "
         f"{OFTEN} times or more where that is known. If near matches turn into exact ones, as the paper "
         "reports, the dark part grows at the cost of the pale one."
     )
@@ -332,9 +332,8 @@ def fig_x_tokens(measured: pd.DataFrame, reported: pd.DataFrame = None):
     n = f"{n.min():.0f} to {n.max():.0f} items per line"
     foot = plots.foot(d.replace(dict(model=NAMES)), n, "95 %, of a mean")
     caption = (
-        "Mean log-probability of the true second piece, only pairs in the prompt. The first token "
-        "follows the line break: there texts of training are about a nat likelier than controls, after it "
-        "much more."
+        "Mean log-probability of the true second piece, token by token, after prompts of pairs alone. Dark: training "
+        "texts; grey: controls. Dashed: without demonstrations."
     )
     return plots.finish(
         fig, "Where in the answer the memory is lost", foot, caption
@@ -401,7 +400,7 @@ def fig_x_elements(measured: pd.DataFrame, reported: pd.DataFrame = None):
         _legend(fig, [ax])
     caption = (
         "Each point is a difference in differences: the change of recall from one prompt to another, "
-        "for texts of training less controls. In the grey band a change would not matter. Models of "
+        "for training texts minus controls. In the grey band a change would not matter. Models of "
         "three topics recall a twentieth, whatever the prompt, so that only gains could show."
     )
     n = f"{changes.n.min():.0f} to {changes.n.max():.0f} texts per point"
@@ -499,10 +498,10 @@ def fig_x_pairs(measured: pd.DataFrame, reported: pd.DataFrame = None):
             left.plot([], [], "o", color=color, mfc=fill, label=label)
         left.legend(fontsize=6.5, loc="lower right")
     caption = (
-        "Left: recall without demonstrations (hollow) and after 25 (filled). Right: the change of texts of training "
-        "less that of controls; in the grey band it would not matter. The mean takes a pair as one unit (random "
-        "effects, Student's t) and leaves out bridged, which are three topics, trained further. Below each name stand "
-        "repetitions and the share of the commonest label."
+        "Left: recall without demonstrations (hollow) and after 25 (filled). Right: the change for training texts minus "
+        "that for controls; in the grey band it would not matter. The mean takes a pair as one unit (random "
+        "effects, Student's t) and leaves out bridged, which is three topics trained further. Below each name: "
+        "repetitions, and the share of the commonest label."
     )
     n = f"{gains.n.min():.0f} to {gains.n.max():.0f} texts per pair"
     foot = plots.foot(
@@ -594,9 +593,9 @@ def fig_x_codec(measured: pd.DataFrame, reported: pd.DataFrame = None):
                 ncols=2,
             )
     caption = (
-        "Left: texts that become less likely after five others of their kind. CoDeC expects this of texts of "
-        "training, not of controls. Right: how well four scores distinguish texts of training from controls; at 0.5 a score "
-        "cannot, and below it its rule is reversed. In the lowest line each text was a document of its "
+        "Left: texts that become less likely after five others of their kind. CoDeC expects this of training "
+        "texts, not of controls. Right: how well four scores distinguish training texts from controls; at 0.5 a score "
+        "does not, and below it its rule is reversed. In the lowest line each text was a document of its "
         "own in training, in the others it stood among texts of its file."
     )
     n = f"{areas.n.min():.0f} to {areas.n.max():.0f} texts per line"
