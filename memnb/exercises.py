@@ -156,7 +156,8 @@ def hint(paper: str, number: int, which: int = 1) -> str:
     if which not in range(1, len(hints) + 1):
         raise ValueError(f"there are {len(hints)} hints")
     left = len(hints) - which
-    return f"{hints[which - 1]} ({left} more)"
+    how = f": hint({paper!r}, {number}, {which + 1})" if left else ""
+    return f"{hints[which - 1]} ({left} more{how})"
 
 # %% ../nbs/rooms/exercises.ipynb #b42985f2
 def _for_class(paper: str) -> Exercises:

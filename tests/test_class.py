@@ -11,7 +11,7 @@ from test_repo import TOP
 
 from memnb.papers import notebooks
 from memnb.run.cli import main
-from memnb.run.start import _after_code, _folded, emptied
+from memnb.run.start import _after_code, _folded, _for_a_class, emptied
 
 FUNCTION = """
 def double(
@@ -92,6 +92,17 @@ def test_what_follows_code_is_folded_up_to_the_next_heading():
     # a number of a section or in a formula is no result
     for prose in ("Settings (§3.3) omit labels.", "Here $q = 0.23$, by D.5."):
         assert _folded(prose, True) == prose
+
+
+def test_a_cell_tagged_as_a_result_is_folded_whole(tmp_path):
+    prose = "One of them suffices.\n\nThe others mislead."
+    cell = dict(cell_type="markdown", source=[prose], metadata={})
+    files = tmp_path / "page.ipynb", tmp_path / "out.ipynb"
+    assert _for_a_class(cell, True, *files)["source"] == prose
+    tagged = cell | dict(metadata=dict(tags=["result"]))
+    folded = _for_a_class(tagged, False, *files)["source"]
+    assert folded.startswith("<details><summary>What came out</summary>")
+    assert folded.endswith(f"{prose}\n\n</details>")
 
 
 def test_what_is_split_in_two_cells_is_folded_in_both():

@@ -228,9 +228,8 @@ def test_snippet_of_the_guide(at):
         "**How much fits into a model?** (10 minutes, easy)" in asked
         and "How many parameters" not in asked
     )
-    assert rest[0].startswith("A sequence has 8 x 4 bits.") and rest[
-        0
-    ].endswith("(2 more)")
+    assert rest[0].startswith("A sequence has 8 x 4 bits.")
+    assert rest[0].endswith("(2 more: hint('capacity', 1, 2))")
     assert (
         rest[1].startswith("right. ")
         and "are memorized, not 0 %" in rest[2]

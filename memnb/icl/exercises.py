@@ -75,8 +75,8 @@ def _cut(cut):
             return f"of {n} words the first piece has {min(lengths)} to {max(lengths)}"
         # even draws have a smaller p once in a million times
         if chisquare([*lengths.values()]).pvalue < 1e-6:
-            counts = ", ".join(f"{j}: {lengths[j]}" for j in sorted(lengths))
-            return f"of {n} words, each length should be drawn about as often (words: times {counts})"
+            drawn = (f"{j} {lengths[j]} times" for j in sorted(lengths))
+            return f"of {n} words, each length should be drawn about as often, not {', '.join(drawn)}"
     return ""
 
 

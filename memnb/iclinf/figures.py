@@ -375,7 +375,7 @@ def _draw_pairs(
 
 @plots.drawn(panels=2, size=(6.4, 3.3))
 def fig2(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
-    "Figures 2 and 5: no number is printed but those of Table 1"
+    "Figures 2 and 5: the paper prints only the losses of Table 1"
     left, right = axs
     printed = printed_losses(reported)
     losses = _draw_sizes(left, measured, printed)
@@ -528,11 +528,11 @@ def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     table4 = select(measured, part="audit", where="Table 4", item="")
     tokens = select(table4, quantity="tokens", setting="s-1")
     length = (tokens.value / tokens.n).mean()
-    unit = f"texts of {length:.0f} tokens a target, scaled to fifty"
+    unit = f"texts of {length:.0f} tokens per guarantee, scaled to fifty"
     return (
         _foot(tokens, unit, "") if len(tokens) else "",
-        r"Left, the paper's axes, a curve per $\delta$. Dashed, the null value, what the formula gives without "
-        "any leakage; its steps are the changes of the best order, which the paper sees in its curves. Right, the "
+        r"Left, the paper's axes, a curve per $\delta$. Dashed, the null value: what the formula gives without "
+        "any leakage. Its steps, which the paper's curves have too, are changes of the best order. Right, the "
         r"ratio at $\delta = 10^{-5}$; the null value is shaded.",
     )
 
@@ -647,7 +647,7 @@ def fig_x_found(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
     used = select(table4, quantity="used", delta=DELTA)
     foot = ""
     if len(used):
-        foot = _foot(used, "texts a target", "95 % Student's t over texts")
+        foot = _foot(used, "texts per guarantee", "95 % Student's t over texts")
     return (
         foot,
         "The divergence of the data over its bound, at the same order; 100 % would be a tight audit. With "
@@ -690,7 +690,7 @@ def attack_table(measured: pd.DataFrame) -> pd.DataFrame:
 
 # %% ../../nbs/iclinf/figures.ipynb #af6ba982
 def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
-    """Epsilon promised, proven, true and shown by an attack
+    """Epsilon guaranteed, proven, true and shown by an attack
 
     Args:
         measured: long rows, of each part the largest run
@@ -705,7 +705,7 @@ def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
         band = dict(color=plots.REAL, lw=5, alpha=0.18)
         ax.hlines(lines, table.attack, table.theory, **band)
         down = dict(color="black", ms=6)
-        ax.plot(table.theory, lines, "v", label="promised", **down)
+        ax.plot(table.theory, lines, "v", label="guaranteed", **down)
         ax.plot(
             table.proven,
             lines,
@@ -750,13 +750,13 @@ def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
     attacks = select(measured, part=["attack", "audit"], quantity="attack")
     return plots.finish(
         fig,
-        "Epsilon: promised, proven, true, and shown by an attack",
-        _foot(attacks, "outputs of each side that count", ""),
+        "Epsilon: guaranteed, proven, true, and shown by an attack",
+        _foot(attacks, "outputs per side", ""),
         "Upper bounds are triangles that point down, lower bounds (Clopper-Pearson, 95 %) point up. Above, mechanisms "
         "and pairs of prompts (means) whose true epsilon is known: the attack stays below it, and "
-        "close to it for the simple mechanisms. Diamonds: membership games in Gaussian privacy, right for Gaussian noise "
-        "and for many small steps, too much for one large step. Below, one of fifty private prompts, 2,000 answers; "
-        "true: of the answers given these texts, in the limit of many small steps.",
+        "close to it for the simple mechanisms. Diamonds: membership games, right for Gaussian noise "
+        "and for many small steps, too high for one large step. Below, one of fifty private prompts, by guarantee, with 2,000 "
+        "answers; the true epsilon is that of the answers along these texts, in the limit of many small steps.",
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #0416dbbb
@@ -836,7 +836,7 @@ def audit_sheet(
         where: or 'Table 5', 'Table 6'
 
     Returns:
-        DataFrame of words, a line a target
+        DataFrame of words, a line per target
     """
     printed = solved(reported)
     audited = audit_table(measured, where)

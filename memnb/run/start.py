@@ -117,6 +117,7 @@ _MEASURED = re.compile(r"<!--[\w.-]+-->")  # behind a number of the rows
 _NUMBER = re.compile(r"\d[.,]\d|\.\d|\d %")
 # numbers of sections, figures and formulas are no results
 _NO_RESULT = re.compile(r"§+[\w.]+|\$[^$]*\$|\b[A-Z]\.\d+(\.\d+)*")
+RESULT = "result"  # tag of prose that is folded as a whole
 _FOLDED = "<details><summary>{}</summary>\n\n{}\n\n</details>"
 # the words in bold that a paragraph begins with
 _LEAD = re.compile(r"\*\*([^*$`]+)\*\*")
@@ -208,7 +209,12 @@ def _for_a_class(cell: dict, after_code: bool, page: Path, out: Path) -> dict:
     source = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
         source = _SOLUTION.sub("", source).rstrip()
-        source, pictures = _with_links(_folded(source, after_code), page, out)
+        # a page tags prose that tells a result in words alone
+        if RESULT in cell["metadata"].get("tags", []):
+            source = _FOLDED.format(_summary(source), source)
+        else:
+            source = _folded(source, after_code)
+        source, pictures = _with_links(source, page, out)
         attached = dict(attachments=pictures) if pictures else {}
         return cell | dict(source=source) | attached
     folded_away = cell["metadata"].get("jupyter", {}).get("source_hidden")
