@@ -27,7 +27,7 @@ from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from itertools import count
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from fastcore.basics import patch
@@ -39,10 +39,14 @@ from memnb.lm import (
     ModelError,
     NoAnswer,
     Refused,
+    Sorted,
     Unsupported,
     works_with,
 )
 from .store import Store, key_of
+
+if TYPE_CHECKING:
+    import openai
 
 # %% ../nbs/rooms/servers.ipynb #caf6b25e
 _PUBLIC = "https://api.openai.com/v1"
@@ -92,7 +96,8 @@ OPTIONS = dict(
     retries=6,  # repetitions of a failed request: half a minute with openai's pauses
     body={},  # more fields of each request, as dict(reasoning_effort='minimal')
 )
-# tokens more where a model thinks before it answers, for its thoughts
+# tokens more where a model thinks before it answers, for its thoughts; a round number:
+# with less than a thought takes there is no answer, which is counted as unread
 THOUGHTS = 4096
 _THOUGHTS_OFF = (
     'turn thoughts off by --server body=\'{"reasoning_effort": "minimal"}\' or body=\''
@@ -228,6 +233,7 @@ def _code_inside(error: dict) -> int:
 
 def _with_true_status(reply: Any) -> Any:
     "A reply with the status and the headers by which openai's client knows what to do"
+    # the list of models is asked by GET, and has no choices to look for
     if reply.request.method == "GET":
         return reply
     code = reply.status_code
@@ -500,7 +506,7 @@ def declines(text: str) -> bool:
     Args:
         text: answer of a chat model
     """
-    # a long text, or a row of a table, is an answer, whatever it begins with
+    # a long text (700 letters are a paragraph), or a row of a table, is an answer, whatever it begins with
     if len(text) >= 700 or text.count(",") >= 9 or _IN_CELLS.search(text):
         return False
     return any(pattern.fullmatch(text) for pattern in _REFUSALS_IN_WORDS)
@@ -744,7 +750,7 @@ def _tail_values(scored: Scored, prefix: str, tail: str) -> list:
     return span
 
 # %% ../nbs/rooms/servers.ipynb #ad0371e8
-def _scored(way: str, reply: dict, text: str) -> Scored:
+def _scored(route: str, reply: dict, text: str) -> Scored:
     "The tokens of a text in a reply to one of the two requests"
     try:
         choice = reply["choices"][0]
@@ -752,8 +758,8 @@ def _scored(way: str, reply: dict, text: str) -> Scored:
         tokens = echoed.get("tokens") or []
         values = echoed.get("token_logprobs") or []
         offsets = echoed.get("text_offset") or []
-        if way == "prompt_logprobs":
-            each = (choice.get(way) or reply.get(way) or [])[1:]
+        if route == "prompt_logprobs":
+            each = (choice.get(route) or reply.get(route) or [])[1:]
             best = [next(iter(d.values())) for d in each]
             tokens = [None, *(d.get("decoded_token") for d in best)]
             values = [None, *(d.get("logprob") for d in best)]
@@ -773,6 +779,7 @@ def _scored(way: str, reply: dict, text: str) -> Scored:
 
 # %% ../nbs/rooms/servers.ipynb #f04f1162
 _TRIAL_HEAD = "The capital of France is the city of"
+# words that hardly any model writes there: less likely by far than the end that it writes
 _TRIAL_ENDS = (" seven", " green")
 
 
@@ -807,22 +814,28 @@ def _lag(reads: list, ends: tuple, written: float) -> int | None:
     return None
 
 # %% ../nbs/rooms/servers.ipynb #ade5e085
+# names of the field that limits an answer: at OpenAI and Azure, and elsewhere
 _LIMITS = "max_completion_tokens", "max_tokens"
+# Words of errors. A field is not taken:
 _NOT_TAKEN = (
     r"(?i)unsupported|not support|n't support|unrecogni[sz]ed|unknown|unexpected|extra_forbidden|"
     r"extra (inputs|fields)|not (permitted|allowed)|deprecated|cannot both be|"
     r"only .{1,40} (is|are) (allowed|supported)"
 )
+# one prompt is too long:
 _TOO_LONG = (
     r"(?i)context.{0,9}(length|window|size)|too (long|many tokens)|string_above_max_length|"
     r"input tokens|reduce (the|your) (length|prompt|input|messages)"
 )
+# a filter refuses the prompt, by a code:
 _REFUSED = "content_filter|content_policy_violation|ResponsibleAIPolicyViolation|invalid_prompt"
+# a filter refuses the prompt, in words:
 _REFUSES = (
     r"(?i)moderat|flagged|content.{0,12}(risk|filter|polic|violat)|(risk|unsafe|harmful).{0,12}content|"
     r"inappropriate|sensitive|high.risk|violat.{0,40}(polic|term|guideline)|data.?inspection|"
     r"safety (system|filter|polic|reason)|censor|blocked by"
 )
+# a stop sign of blanks alone is not taken:
 _BLANK_STOP = r"(?i)\bstop\w*.{0,120}(whitespace|blank|empty)"
 
 # %% ../nbs/rooms/servers.ipynb #2790daa1
@@ -881,7 +894,7 @@ def _field_not_taken(err: Exception, fields: Iterable[str]) -> str | None:
         return param
     return next(iter(_fields_named(text, fields)), None)
 
-
+# %% ../nbs/rooms/servers.ipynb #b9dbaa2d
 _CURES = {  # what a server says -> what to do about it
     r"enable_thinking": "Say so by --server body='{\"enable_thinking\": false}'.",
     r"(?i)only.{0,20} stream|stream.{0,20} only": "memnb asks for whole answers: take a model that gives them.",
@@ -1188,14 +1201,14 @@ def _api_key(azure: bool, name: str) -> str:
 
 
 @patch(as_prop=True)
-def client(self: OpenAI) -> Any:
+def client(self: OpenAI) -> "openai.AsyncOpenAI":
     "The client of the openai library"
     made = self.__dict__.get("_client")
     return made or self.__dict__.setdefault("_client", self._new_client())
 
 # %% ../nbs/rooms/servers.ipynb #5d8684b6
 @patch
-def _new_client(self: OpenAI) -> Any:
+def _new_client(self: OpenAI) -> "openai.AsyncOpenAI":
     key = _api_key(self.azure, self.name)
     require("openai", "api")
     import openai
@@ -1301,19 +1314,19 @@ def key_settings(self: OpenAI, settings: dict) -> dict:
 @patch
 def _requests(
     self: OpenAI, prompts: list, settings: dict, reuse: bool
-) -> tuple:
+) -> Sorted:
     "As for all models; where the server takes no temperature, the keys say so"
     usual = LM._requests(self, prompts, settings, reuse)
     if (
         "temperature" not in settings
         or "temperature" not in self.not_taken
-        and not usual[2]
+        and not usual.todo
     ):
         return usual
     without = LM._requests(
         self, prompts, settings | dict(temperature=None), reuse
     )
-    if without[1]:
+    if without.have:
         self._learn("temperature")  # in an earlier run
     return without if "temperature" in self.not_taken else usual
 
@@ -1324,7 +1337,7 @@ def _ask(
 ) -> list:
     "As for all models; what was refused, declined in words, cut or not read is counted and said"
     # Each round may learn what changes the keys: that no temperature is taken, or that
-    # another model answers. Names that change more often than that take turns.
+    # another model answers: two or three in all. Names that change in six rounds take turns.
     for _ in range(6):
         try:
             if self.model_number is None and _all_stored(
@@ -1350,7 +1363,9 @@ def _ask(
 def _all_stored(m: LM, prompts: list, settings: dict, reuse: bool) -> bool:
     "Whether a model has all answers in its store, so that nothing would be asked"
     return (
-        bool(prompts) and reuse and not m._requests(prompts, settings, reuse)[2]
+        bool(prompts)
+        and reuse
+        and not m._requests(prompts, settings, reuse).todo
     )
 
 # %% ../nbs/rooms/servers.ipynb #a5520eb8
@@ -1536,14 +1551,13 @@ async def _current_model(self: OpenAI) -> Answering | None:
     )
     listed = {}
     with suppress(openai.OpenAIError, ValueError):
-        listed = _weights_listed(
-            await once.get("/models", cast_to=object), self.model
-        )
+        models = await once.get("/models", cast_to=object)
+        listed = _weights_listed(models, self.model)
     chat = self.mode == "chat"
-    prompt = [dict(role="user", content=WHO)] if chat else WHO
     settings = dict(
         request="generate", max_tokens=16, temperature=0.0, stop=[], draw=0
     )
+    prompt = [dict(role="user", content=WHO)] if chat else WHO
     fields = self._fields((settings, prompt), 0)
     path = "/chat/completions" if chat else "/completions"
     try:
@@ -1556,21 +1570,29 @@ async def _current_model(self: OpenAI) -> Answering | None:
         return Answering(self.served_name or self.model, listed, None)
     except openai.OpenAIError:
         return None
-    answer = None
-    with suppress(Broken):
-        read = read_reply(reply, chat)
-        # behind a prompt that ends in a word stands a blank or a sign, and not the prompt
-        if not chat and str(read.text).startswith(WHO):
-            raise ModelError(
-                f"{self.name} gives the prompt back in front of its answer: turn that off "
-                "(--server body='{\"echo\": false}'), or use mode=chat"
-            )
-        answer = None if isinstance(read.text, Refused) else str(read.text)
-        # a sample tells nothing
-        answer = answer if "temperature" in fields else None
+    answer = self._answer_to_who(reply)
+    if "temperature" not in fields:
+        answer = None  # a sample tells nothing
     return Answering(_served_name(reply, self.model), listed, answer)
 
 # %% ../nbs/rooms/servers.ipynb #31f3b7ab
+@patch
+def _answer_to_who(self: OpenAI, reply: dict) -> str | None:
+    "What a model wrote behind `WHO`; None where that cannot be read"
+    chat = self.mode == "chat"
+    try:
+        text = read_reply(reply, chat).text
+    except Broken:
+        return None
+    # behind a prompt that ends in a word stands a blank or a sign, and not the prompt
+    if not chat and str(text).startswith(WHO):
+        raise ModelError(
+            f"{self.name} gives the prompt back in front of its answer: turn that off "
+            "(--server body='{\"echo\": false}'), or use mode=chat"
+        )
+    return None if isinstance(text, Refused) else str(text)
+
+
 def _served_name(reply: dict, model: str) -> str:
     "Name of the model in a reply, without the folder that some servers put before it"
     return _one_line(os.path.basename(str(reply.get("model") or model)))[:60]
@@ -1727,9 +1749,8 @@ async def _is_cut(self: OpenAI, text: str, chat: bool) -> bool:
         begin = f"{random.randrange(10**8, 10**9)} "  # so that no cache has it
         counts.append(await self._tokens_read(part, chat, begin))
     if None in counts:
-        return (
-            True  # it counts some prompts and not others: the suspicion stays
-        )
+        # it counts some prompts and not others: the suspicion stays
+        return True
     whole, *halves = counts
     # the halves have a number and a chat format more, of forty tokens at most, or of a tenth of a half
     return whole < sum(halves) - max(40, 0.1 * min(halves))
@@ -1814,12 +1835,8 @@ async def _answer_to(self: OpenAI, job: tuple[dict, Any]) -> Any:
     )
     if isinstance(answer, (Refused, Unread)):
         return answer
-    return answer[
-        : min(
-            (answer.index(s) for s in settings["stop"] if s in answer),
-            default=None,
-        )
-    ]
+    ends = [answer.index(sign) for sign in settings["stop"] if sign in answer]
+    return answer[: min(ends)] if ends else answer
 
 
 @patch
@@ -1885,17 +1902,17 @@ async def _chat_answer(self: OpenAI, job: tuple[dict, Any]) -> str:
 
 # %% ../nbs/rooms/servers.ipynb #c9e3d70e
 @patch
-async def _score_text(self: OpenAI, way: str, text: str) -> Scored:
+async def _score_text(self: OpenAI, route: str, text: str) -> Scored:
     "The tokens of a text with their log-probabilities, by one of the two requests"
     asked = (
         dict(echo=True, logprobs=1)
-        if way == "echo"
+        if route == "echo"
         else dict(prompt_logprobs=0)
     )
     reply = await self._post(
         dict(prompt=text, max_tokens=1, temperature=0) | asked
     )
-    return _scored(way, reply, text)
+    return _scored(route, reply, text)
 
 
 @patch
@@ -2024,18 +2041,15 @@ async def _answer_place(self: OpenAI, batch: Batch, place: int) -> None:
         refused = _refusal_in(answer, True)
         if refused is not None:
             answering = None if self.official else await self._current_model()
-            if (
-                answering is None or answering.answer is None
-            ):  # is it this prompt, or are they all refused?
+            # is it this prompt, or are they all refused?
+            if answering is None or answering.answer is None:
                 batch.refused[place] = refused
                 batch.arrived.append(answer)
                 return
             answer = refused
     if answered and self.model_number is None:
-        try:
-            await self._identify()  # before the first answer is kept
-        except _Again as again:
-            self._raise_if_fatal(again, batch)
+        # before the first answer is kept; raises `_Again` where keys change by it
+        await self._identify()
         self.model_number = self.model_number or 0
     batch.take(place, answer, answered)
     failed = isinstance(answer, Exception) and not _permanent_reason(answer)

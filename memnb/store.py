@@ -702,8 +702,20 @@ def _are_numbers(value: Any) -> bool:
     return isinstance(value, int | float) and not math.isnan(value)
 
 
+def _is_model(value: Any) -> bool:
+    "Whether a value of JSON says which model a server had, as `servers.Answering`; its name is printed"
+    if not isinstance(value, dict) or {*value} != {"name", "listed", "answer"}:
+        return False
+    name, listed, answer = (value[k] for k in ("name", "listed", "answer"))
+    is_named = isinstance(name, str) and name.isprintable()
+    is_told = answer is None or isinstance(answer, str)
+    return is_named and is_told and isinstance(listed, dict)
+
+
 def _is_answer(request: str, answer: Any) -> bool:
     "Whether a value of JSON can be the answer to a request, as 'generate': text, numbers, or a refusal"
+    if request == "served":
+        return _is_model(answer)
     if isinstance(answer, dict) and "refused" in answer:
         return isinstance(answer["refused"], str)
     if isinstance(answer, str):

@@ -29,13 +29,14 @@ from concurrent.futures import (
     FIRST_COMPLETED,
     CancelledError,
     Executor,
+    Future,
     ThreadPoolExecutor,
 )
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
@@ -94,6 +95,7 @@ def work(run: Run, alive: Path, force: bool = False) -> Run:
     if not alive.exists():
         raise CancelledError
     try:
+        # waits for another batch that is at this run; a `Timeout` where ours is stopped
         with FileLock(run.lock).acquire(
             cancel_check=lambda: not alive.exists()
         ):
@@ -149,10 +151,11 @@ def _executor(
         yield client.get_executor(pure=False)
 
 
-def _run_of(future: Any, run: Run) -> Run | None:
+def _run_of(future: Future, run: Run) -> Run | None:
     "The run that a future gives; None where it was stopped before it had begun"
     try:
-        return future.result()  # of a cluster a copy
+        # of a cluster a copy, so `run` itself does not know how it ended
+        return future.result()
     except CancelledError:
         return None
     except Exception as error:  # a worker of a cluster that was lost
@@ -175,7 +178,7 @@ def _tell_end(run: Run, batch_name: str) -> None:
 
 def _run_all(
     runs: list[Run],
-    submit: Callable[[Run], Any],
+    submit: Callable[[Run], Future],
     alive: Path,
     show_progress: Callable[[], None],
 ) -> list[Run]:
@@ -343,6 +346,7 @@ def batch(
     for run in runs:
         run.timeout = timeout
         run.env = run.env | env
+        # so it stays where nothing is to be done; `work` sets it anew
         run.status = "skipped"
     if not (force or fresh) and all(map(finished, runs)):
         return runs
