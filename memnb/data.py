@@ -162,6 +162,12 @@ def _likely_encoding(raw: bytes) -> str:
     return "cp1252" if re.search(rb"[\x80-\x9f]", raw) else "latin1"
 
 
+_WIDE_MARKS = {  # longest first
+    "utf-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
+    "utf-16": (b"\xff\xfe", b"\xfe\xff"),
+}
+
+# %% ../nbs/rooms/data.ipynb #e14e90c2
 def _check_was_meant(raw: bytes, text: str, what: str, encoding: str):
     "Say so where a file is another encoding than the one that was given, which reads it without an error"
     if _wide_encoding(raw) or raw.isascii():
@@ -181,13 +187,7 @@ def _check_was_meant(raw: bytes, text: str, what: str, encoding: str):
             f"{what}: {len(controls)} control signs where {encoding} has no letters: is it cp1252?"
         )
 
-
-_WIDE_MARKS = {  # longest first
-    "utf-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
-    "utf-16": (b"\xff\xfe", b"\xfe\xff"),
-}
-
-
+# %% ../nbs/rooms/data.ipynb #da226c65
 def _decode(raw: bytes, what: str, encoding: str = None) -> str:
     "Bytes of a file, packed or not, as text without a byte order mark; `what` is its name for messages"
     raw = _unpacked(raw, what)
@@ -1180,7 +1180,7 @@ def _json(text: str, what: str):
         return [dict(zip(whole, values)) for values in zip(*columns)]
     return [whole]
 
-
+# %% ../nbs/rooms/data.ipynb #93889748
 def _history(history: Any, what: str) -> list:
     "What a Trainer logged, by its state"
     if not isinstance(history, list) or not history:
@@ -1213,7 +1213,7 @@ def _unreadable_json(error: Exception, what: str) -> DataError:
     why = "it has a number of thousands of digits, which Python does not read"
     return DataError(f"{what}: {why}: write it as a string")
 
-
+# %% ../nbs/rooms/data.ipynb #cf8d8b1a
 def _json_lines(text: str, what: str):
     "The records of a file with one on each line"
     records = []

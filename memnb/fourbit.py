@@ -113,7 +113,7 @@ def _sizes(config) -> tuple:
         config.vocab_size,
     )
 
-
+# %% ../nbs/rooms/fourbit.ipynb #9e818382
 class Decoder:
     "A Llama in blocks"
 

@@ -642,7 +642,7 @@ def needs(*requests: str) -> Callable:
         ] = set(requests)
 
         @wraps(f)
-        def test(model: Any, *args, **kw):
+        def test(model: LM | str, *args, **kw):
             model = load(model)
             for r in requests:
                 model.require(r)

@@ -134,9 +134,8 @@ def parameters_of(source: str, name: str, inside: str = "") -> dict:
             f"{name}: line {e.lineno} of the parameters cell is not Python"
         ) from None
     if inside:
-        body = next(
-            (c.body for c in body if getattr(c, "name", "") == inside), []
-        )
+        classes = (c for c in body if getattr(c, "name", "") == inside)
+        body = getattr(next(classes, None), "body", [])
     params = {}
     helps, above = _comments_of(source)
     for s in body:

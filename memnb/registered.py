@@ -248,7 +248,7 @@ def registered_seed(paper: str) -> int:
     rules = pd.read_csv(paper_file(paper, "registered.csv"))
     return int(rules["seed"].max()) if "seed" in rules else 1000
 
-
+# %% ../nbs/rooms/registered.ipynb #61088e68
 def register(
     paper: str,
     seed: int | None = None,

@@ -230,7 +230,7 @@ def _code_inside(error: dict) -> int:
     limited = re.search(r"(?i)rate.?limit|too many requests", str(error))
     return 429 if limited else 502
 
-
+# %% ../nbs/rooms/servers.ipynb #f12e5537
 def _with_true_status(reply: Any) -> Any:
     "A reply with the status and the headers by which openai's client knows what to do"
     # the list of models is asked by GET, and has no choices to look for
@@ -2017,7 +2017,9 @@ class Batch:
         # place -> what may be a refusal of this prompt, until another is answered
         self.refused = {}
 
-    def take(self, place: int, answer: Any, answered: bool) -> None:
+    def take(
+        self, place: int, answer: str | list | Exception, answered: bool
+    ) -> None:
         "Put an answer, and with the first one what was refused before"
         self.arrived.append(answer)
         self.put((place, answer))

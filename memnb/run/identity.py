@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from ..core import hub_commit, package_dir, paper_file, sha256
 from ..papers import parameters, source_cells, stamp, syntax_tree
@@ -213,11 +213,19 @@ def fetched(before: dict, after: dict) -> dict:
     }
 
 
-def run_parts(run: Any) -> dict:
+class Planned(Protocol):
+    "What is looked at of a run; a `profiles.Run` has it"
+
+    nb: Path  # its notebook
+    out: Path  # where it is executed
+    parameters: dict  # values of some parameters
+
+
+def run_parts(run: Planned) -> dict:
     """What a run depends on
 
     Args:
-        run: with `nb`, its notebook, and `parameters`, the values of some
+        run: of which the notebook and the parameters count
 
     Returns:
         name of a part -> checksum: notebook, parameters, code, and all that it reads
@@ -250,12 +258,12 @@ def metadata_of(path: Path) -> dict:
     return meta
 
 
-def finished(run: Any) -> bool:
+def finished(run: Planned) -> bool:
     "Whether a run is done, as it is now; False also where its file is torn"
     return metadata_of(run.out).get("parts") == run_parts(run)
 
 
-def what_changed(run: Any) -> str:
+def what_changed(run: Planned) -> str:
     "Why a run is to be done again, as 'code of lm, parameter n changed since'; '' where nothing is known"
     before = metadata_of(run.out).get("parts")
     if not before:

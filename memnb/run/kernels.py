@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core import AWAKE_TURNS, cores, replacing, root, version
 from ..papers import injected
@@ -22,6 +22,9 @@ from .identity import checksum, fetched, run_parts
 from .profiles import Run
 from .redact import FOLDERS, redact, redact_notebook
 from .terminal import tell
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 # bytes of output of one cell: the largest page that ships has 2 MB in all, and an editor opens ten times as much
 MOST_OUTPUT = 10 * 10**6
@@ -83,7 +86,7 @@ def _size(value: object):
     return len(value) if isinstance(value, str) else 0
 
 
-def _limit_output(relay: Any):
+def _limit_output(relay: _Relay):
     "Let papermill take `MOST_OUTPUT` of each cell, and say what is left out: else a loop that prints fills the memory"
     from nbformat.v4 import new_output
     from papermill import engines
@@ -93,11 +96,15 @@ def _limit_output(relay: Any):
 
         taken = 0  # characters of output that the cell has now
 
-        def execute_cell(self, cell: Any, cell_index: int, **options):
+        def execute_cell(
+            self, cell: "NotebookNode", cell_index: int, **options
+        ):
             self.taken = 0
             return super().execute_cell(cell, cell_index, **options)
 
-        def process_message(self, msg: dict, cell: Any, cell_index: int):
+        def process_message(
+            self, msg: dict, cell: "NotebookNode", cell_index: int
+        ):
             kind = msg["msg_type"]
             content = msg["content"]
             if kind == "clear_output":
@@ -111,7 +118,9 @@ def _limit_output(relay: Any):
                 return self.process_output(msg, cell, cell_index)
             return super().process_message(msg, cell, cell_index)
 
-        def process_output(self, msg: dict, cell: Any, cell_index: int):
+        def process_output(
+            self, msg: dict, cell: "NotebookNode", cell_index: int
+        ):
             room = MOST_OUTPUT - self.taken
             size = _size(msg["content"])
             self.taken += size
@@ -124,7 +133,7 @@ def _limit_output(relay: Any):
                 self.tell_cut(cell)
             return None
 
-        def tell_cut(self, cell: Any):
+        def tell_cut(self, cell: "NotebookNode"):
             notice = f"more than {MOST_OUTPUT // 10**6} MB of output of a cell: the rest is left out"
             cell.outputs.append(
                 new_output("stream", name="stderr", text=f"memnb: {notice}\n")
@@ -134,7 +143,7 @@ def _limit_output(relay: Any):
     engines.PapermillNotebookClient = Client
 
 
-def _sections(nb: Any):
+def _sections(nb: "NotebookNode"):
     "The heading above each code cell that has code: id of the cell -> text"
     section = ""
     sections = {}
@@ -147,7 +156,7 @@ def _sections(nb: Any):
 
 
 def _execute(
-    nb: Any, part: str, params: dict, folder: str, where: str, event: dict
+    nb: str, part: str, params: dict, folder: str, where: str, event: dict
 ):
     "Execute a notebook; an error ends the process with a line about it"
     # jsonschema would make a parser of web addresses, which takes it a second, and notebooks have no use for one
@@ -162,7 +171,7 @@ def _execute(
     sections = _sections(nbformat.read(nb, 4))
     finished = []
 
-    def ended(cell: Any, cell_index: int, execute_reply: Any):
+    def ended(cell: "NotebookNode", cell_index: int, execute_reply: dict):
         if cell.id not in sections:  # papermill's own, with the parameters
             return
         finished.append(cell.id)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from ..core import cache_dir, checkout, root
 
@@ -146,11 +146,17 @@ BINARY = re.compile(
 )
 
 
-def redact_notebook(nb: Any, clean: Callable[[str], str] | None = None) -> Any:
+# a dict of JSON, or a `NotebookNode`, which is one; the copy is of the same kind
+Notebook = TypeVar("Notebook", bound=dict)
+
+
+def redact_notebook(
+    nb: Notebook, clean: Callable[[str], str] | None = None
+) -> Notebook:
     "A copy of a notebook, the content of its file or nbformat's object, that may be passed on"
     clean = clean or redactor()
 
-    def walk(x: Any) -> Any:
+    def walk(x: object) -> object:
         if isinstance(x, str):
             return x if BINARY.fullmatch(x) else clean(x)
         if isinstance(x, dict):
