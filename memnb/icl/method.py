@@ -27,7 +27,9 @@ def cut(text: str, rng: Random) -> tuple:
     if not js:
         return None
     j = rng.choice(js)
-    return " ".join(words[:j]), " ".join(words[j:])
+    first = " ".join(words[:j])
+    second = " ".join(words[j:])
+    return first, second
 
 # %% ../../nbs/11_icl.ipynb #36e27b26
 INSTRUCTION = {
@@ -43,12 +45,10 @@ PIECES = {
 }
 SETTINGS = ["full", "pairs_labels", "pairs"]
 CONTROLS = ["shuffled", "twins", "foreign", "reordered"]
-UNCOUNTED = (
-    "unclear",
-    "refused",
-    "uninformative",
-)  # kinds of match that are in no share
-MAIN = "pairs_labels"  # the setting in which §5.1 discusses memorization
+# kinds of match that are in no share
+UNCOUNTED = ("unclear", "refused", "uninformative")
+# the setting in which §5.1 discusses memorization
+MAIN = "pairs_labels"
 _SMALL = "a an the of to in on at by for from and or is are was were be it its has have him"
 SMALL = set(_SMALL.split())  # words that do not count in a match
 
@@ -93,14 +93,17 @@ def k_shot(
 # %% ../../nbs/11_icl.ipynb #9b288895
 def completion(answer: str) -> str:
     "The first line of an answer, without the name of the piece if the model repeats it; '' where it says nothing"
-    line = next((l.strip() for l in answer.split("\n") if l.strip()), "")
+    lines = (line.strip() for line in answer.split("\n"))
+    # the first that is not blank
+    line = next(filter(None, lines), "")
     return re.sub(r"^(Second Piece|Sentence 2):\s*", "", line)
 
 # %% ../../nbs/11_icl.ipynb #8ef8a961
 def content_words(text: str) -> list:
     "Words and numbers that count in a match, without the s of a plural"
     words = re.findall(r"[a-z0-9]{2,}", text.lower())
-    return [re.sub("s$", "", word) for word in words if word not in SMALL]
+    counted = [word for word in words if word not in SMALL]
+    return [re.sub("s$", "", word) for word in counted]
 
 
 def match(truth: str, said: str) -> str:
@@ -119,7 +122,9 @@ def match(truth: str, said: str) -> str:
     most_words = shared >= 0.8 * len(a) and shared >= 0.5 * len(b)
     in_order = LCSseq.similarity(a, b) >= 0.6 * len(a)
     alike = most_words and in_order
-    return "near" if contained or half_of_it or alike else "inexact"
+    if contained or half_of_it or alike:
+        return "near"
+    return "inexact"
 
 # %% ../../nbs/11_icl.ipynb #d69caf51
 def memorization(matches: Iterable[str]) -> dict:
@@ -138,6 +143,7 @@ def correlation(x: ArrayLike, y: ArrayLike) -> tuple:
     if len(x) < 3 or len(set(x)) == 1 or len(set(y)) == 1:
         return float("nan"), float("nan")
     r, p = pearsonr(x, y)
+    # plain numbers, as tables and JSON want them
     return float(r), float(p)
 
 
@@ -145,5 +151,7 @@ def p_of(r: float, n: int) -> float:
     "Two-sided p of a correlation r of n points; 0 for |r| = 1"
     if abs(r) >= 1:
         return 0.0
-    statistic = abs(r) * ((n - 2) / (1 - r * r)) ** 0.5
-    return float(2 * t.sf(statistic, n - 2))
+    # t = |r| sqrt((n - 2) / (1 - r^2)), with n - 2 degrees of freedom
+    freedom = n - 2
+    statistic = abs(r) * (freedom / (1 - r * r)) ** 0.5
+    return float(2 * t.sf(statistic, freedom))

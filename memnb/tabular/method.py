@@ -16,13 +16,21 @@ from scipy.stats import poisson_binom
 
 # %% ../../nbs/10_tabular.ipynb #9cc9b7cf
 def row_test(
-    model: Any, table: Any, n: int = 10, rows: int = 5, seed: int = 0
+    model: Any,  # an `lm.LM`, or what else generates
+    table: Any,  # a `data.Table`
+    n: int = 10,  # rows to ask for
+    rows: int = 5,  # shown before each
+    seed: int = 0,
 ) -> pd.DataFrame:
     "Row completion: a DataFrame with truth, answer, ok"
-    places = random.Random(seed).sample(range(rows, len(table.lines)), n)
-    prompts = ["\n".join(table.lines[i - rows : i]) + "\n" for i in places]
+    possible = range(rows, len(table.lines))
+    places = random.Random(seed).sample(possible, n)
+    prompts = []
+    for place in places:
+        shown = table.lines[place - rows : place]
+        prompts.append("\n".join(shown) + "\n")
     answers = model.generate(prompts, max_tokens=80, stop=["\n"])
-    truth = [table.lines[i] for i in places]
+    truth = [table.lines[place] for place in places]
     asked = pd.DataFrame(dict(truth=truth, answer=answers))
     return asked.assign(ok=asked.truth == asked.answer)
 
@@ -39,17 +47,24 @@ def lines_right(truth: str, said: str) -> int:
 # %% ../../nbs/10_tabular.ipynb #320fa547
 def chance_valid(df: pd.DataFrame, row: int, column: int) -> float:
     "Probability that a draw from a column is valid behind the beginning of a row"
-    same = (df.iloc[:, :column] == df.iloc[row, :column]).all(axis=1)
-    return df.iloc[:, column].isin(df[same].iloc[:, column]).mean()
+    begins = df.iloc[:, :column]
+    same = (begins == begins.iloc[row]).all(axis=1)
+    values = df.iloc[:, column]
+    return values.isin(values[same]).mean()
 
 
 def tails(ok: ArrayLike, q: ArrayLike) -> tuple[float, float]:
     "How likely are as many valid answers, and as few, by draws?"
     draws = poisson_binom(list(q))
-    return float(draws.sf(sum(ok) - 1)), float(draws.cdf(sum(ok)))
+    valid = sum(ok)
+    as_many = draws.sf(valid - 1)
+    as_few = draws.cdf(valid)
+    return float(as_many), float(as_few)
 
 # %% ../../nbs/10_tabular.ipynb #928473de
 def matrix_r(a: ArrayLike, b: ArrayLike) -> float:
     "Correlation of two matrices of correlations, over pairs of features"
-    at = np.triu_indices(len(a), 1)
-    return float(np.corrcoef(np.asarray(a)[at], np.asarray(b)[at])[0, 1])
+    pairs = np.triu_indices(len(a), 1)
+    of_a = np.asarray(a)[pairs]
+    of_b = np.asarray(b)[pairs]
+    return float(np.corrcoef(of_a, of_b)[0, 1])
