@@ -2118,6 +2118,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                'memnb.servers._with_true_status': ('rooms/servers.html#_with_true_status', 'memnb/servers.py'),
                                'memnb.servers._without_keys': ('rooms/servers.html#_without_keys', 'memnb/servers.py'),
                                'memnb.servers.declines': ('rooms/servers.html#declines', 'memnb/servers.py'),
+                               'memnb.servers.environment_options': ('rooms/servers.html#environment_options', 'memnb/servers.py'),
                                'memnb.servers.read_reply': ('rooms/servers.html#read_reply', 'memnb/servers.py'),
                                'memnb.servers.without_end_sign': ('rooms/servers.html#without_end_sign', 'memnb/servers.py')},
             'memnb.stats': { 'memnb.stats.Association': ('rooms/stats.html#association', 'memnb/stats.py'),

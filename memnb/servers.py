@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['OPTIONS', 'THOUGHTS', 'NEUTRAL', 'LOADING', 'MOST_BYTES', 'END_SIGNS', 'WHO', 'BACKENDS', 'Broken', 'NoKey',
            'Crossing', 'Pace', 'Unread', 'Reply', 'declines', 'read_reply', 'without_end_sign', 'Scored', 'Lengths',
-           'Answering', 'OpenAI', 'Batch']
+           'Answering', 'environment_options', 'OpenAI', 'Batch']
 
 # %% ../nbs/rooms/servers.ipynb #46d0a407
 import asyncio
@@ -1078,10 +1078,35 @@ def _identity_of(model: str, body: dict, url: str) -> tuple[str, str]:
     return f"openai:{name}", f"openai:{name}{marks}#{_address_mark(url)}"
 
 
+# of each question these are said by memnb: another value would ask for another model, or for something else
+_OF_QUESTIONS = (
+    *("model", "messages", "prompt", "temperature", "seed", "stop"),
+    *("n", "stream", *_LIMITS, "logprobs", "top_logprobs"),
+)
+
+
+def environment_options() -> dict:
+    "The options of servers in `MEMNB_SERVER`; ValueError where it is no JSON object"
+    text = os.environ.get("MEMNB_SERVER") or "{}"
+    given = None
+    with suppress(ValueError):
+        given = json.loads(text)
+    if not isinstance(given, dict):
+        form = '{"mode": "completion"}'
+        raise ValueError(
+            f"MEMNB_SERVER is a JSON object, as {form}, not {text[:60]!r}"
+        )
+    return given
+
+
 def _options_of(given: dict) -> dict:
     "`OPTIONS`, those of `MEMNB_SERVER`, and those that are given, the last counting most; ValueError for an unknown one"
-    from_environment = json.loads(os.environ.get("MEMNB_SERVER") or "{}")
-    options = OPTIONS | from_environment | given
+    options = OPTIONS | environment_options() | given
+    taken = [name for name in _OF_QUESTIONS if name in (options["body"] or {})]
+    if taken:
+        raise ValueError(
+            f"body has {', '.join(taken)}, which memnb says itself, for each question: leave it out"
+        )
     if odd := set(options) - set(OPTIONS):
         raise ValueError(
             f"a server has {', '.join(OPTIONS)}, not {', '.join(sorted(odd))}"

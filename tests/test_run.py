@@ -930,6 +930,9 @@ def test_the_store_is_looked_after(tmp_path, monkeypatch, capsys):
         assert code == 2 and err.startswith("memnb: ") and not out
 
 
+TWICE = ["--server", "wait=1", "--server", "wait=2"]
+
+
 @pytest.mark.parametrize(
     "argv, says",
     [
@@ -957,6 +960,15 @@ def test_the_store_is_looked_after(tmp_path, monkeypatch, capsys):
         (["plan", "smoke", "--only"], "--only: expected one argument at least"),
         (["ask", "smollm2", "texts.csv", "--others"], "--others: expected one"),
         (["table", "smollm2", "texts.csv", "--skip", "-3"], "0 lines at least"),
+        (
+            ["plan", "smoke", "-p", "n", "2", "-p", "n", "3"],
+            "-p n is given twice",
+        ),
+        (["plan", "smoke", "--price", "-1", "2"], "two prices of 0 or more"),
+        (["plan", "smoke", "--price", "nan", "2"], "two prices of 0 or more"),
+        (["table", "openai:m", "texts.csv", *TWICE], "wait is given twice"),
+        (["log", "looks.csv", "--without", "looks.csv"], "for two trainings"),
+        (["log", "looks.csv", "--without", "same.csv"], "for two trainings"),
     ],
 )
 def test_a_mistake_is_answered_by_one_line(
@@ -966,6 +978,8 @@ def test_a_mistake_is_answered_by_one_line(
     Path("texts.csv").write_text("txt\na text of a reader\n")
     Path("latin.csv").write_bytes("txt\nein süßer Text\n".encode("latin1"))
     Path("mine.yaml").write_text("- notebook: capacity\n")
+    for name in ("looks.csv", "same.csv"):
+        Path(name).write_text("string,epoch,train_loss,test_loss\na,1,2,3\n")
     code, out, err = typed(capsys, *argv)
     assert (
         code == 2
@@ -974,6 +988,30 @@ def test_a_mistake_is_answered_by_one_line(
         and "Traceback" not in err
         and not out
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("MEMNB_ENGINE", "C", "MEMNB_ENGINE is 'c' or 'torch', not 'C'"),
+        ("MEMNB_SERVER", "{mode", "MEMNB_SERVER is a JSON object"),
+        ("MEMNB_SERVER", "[1]", "MEMNB_SERVER is a JSON object"),
+    ],
+)
+def test_a_variable_that_says_nothing_known_is_named(
+    name, value, says, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(name, value)
+    Path("own.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
+    code, out, err = typed(capsys, "table", "openai:m", "own.csv")
+    assert code == 2 and says in err and not out
+
+
+def test_figures_are_listed_by_what_they_show(capsys):
+    code, out, _ = typed(capsys, "figure", "tabular")
+    assert code == 0 and "Figure 2: zero-knowledge samples" in out
+    assert "Args:" not in out and "reported:" not in out
 
 
 @pytest.mark.parametrize(

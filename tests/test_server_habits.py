@@ -854,6 +854,26 @@ def test_no_choices_are_said(server, at, choices):
 
 
 @pytest.mark.parametrize(
+    "field",
+    [
+        dict(temperature=0.7),
+        dict(model="other"),
+        dict(seed=1),
+        dict(stop=["a"]),
+        dict(max_tokens=2),
+        dict(prompt="another"),
+        dict(n=2),
+    ],
+    ids=lambda field: next(iter(field)),
+)
+def test_a_body_cannot_say_what_each_question_says(server, at, field):
+    "A temperature there made greedy answers samples, and a model answered under another's name"
+    with pytest.raises(ValueError, match=f"body has {next(iter(field))}, "):
+        load(at, body=field)
+    assert not server.asked
+
+
+@pytest.mark.parametrize(
     ("reply", "says"),
     [(b"", "is empty"), (b"[" * 100_000, "no answer but begins '[[[")],
     ids=["empty", "nested"],

@@ -269,8 +269,16 @@ def read_log(
         without: log of a training without the strings, as of `paired_logs`
         again: log of one more without them, or a list of several
 
-    Raises ValueError for `again` without `without`.
+    Raises ValueError for `again` without `without`, and for a file that stands for two trainings.
     """
+    further = again if isinstance(again, list) else [again]
+    given = [log, without, *further]
+    files = [Path(one) for one in given if isinstance(one, (str, Path))]
+    sums = [core.sha256(file) for file in files if file.is_file()]
+    if len({*sums}) < len(sums):
+        raise ValueError(
+            "one file stands for two trainings, which would agree in everything: give each its own"
+        )
     if without is not None:
         return paired_logs(log, without, again)
     if again is not None:

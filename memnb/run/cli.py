@@ -53,6 +53,8 @@ def _served(words, models=None):
     given = {}
     for word in words:
         name, _, value = word.partition("=")
+        if name in given:
+            raise ValueError(f"--server {name} is given twice")
         try:
             kind = type(defaults[name])
             number = value if kind is str else json.loads(value)
@@ -75,6 +77,17 @@ def _served(words, models=None):
         os.environ.pop("AZURE_OPENAI_ENDPOINT", None)
     if given:
         os.environ["MEMNB_SERVER"] = json.dumps(given)
+
+
+def _by_name(pairs):
+    "Values by the names of parameters; ValueError for a name that stands twice"
+    counts = Counter(name for name, _ in pairs)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"-p {twice[0]} is given twice: of several values, make a grid in a profile"
+        )
+    return dict(pairs)
 
 
 def _loaded(model, mode, device):
@@ -142,7 +155,7 @@ def _run(
     runs = batch(
         profile,
         only,
-        dict(p),
+        _by_name(p),
         out,
         force=force,
         fresh=fresh,
@@ -188,7 +201,12 @@ def _plan(
     from .batch import estimates
     from .estimate import estimate_table
 
-    print(estimate_table(estimates(profile, only, dict(p), out), price or ()))
+    # what is no number is not below 0 either
+    if not all(0 <= one < math.inf for one in price or ()):
+        raise ValueError("--price: two prices of 0 or more")
+    print(
+        estimate_table(estimates(profile, only, _by_name(p), out), price or ())
+    )
 
 
 def _status(
@@ -214,7 +232,7 @@ def _status(
             else "no batches yet"
         )
         return
-    print(table(("run", "state", ""), status(profile, only, dict(p), out)))
+    print(table(("run", "state", ""), status(profile, only, _by_name(p), out)))
     if files := left_over(profile):
         print(
             f"tables of {profile} that none of its runs writes, and boards read: {files}"
@@ -327,7 +345,7 @@ def _figure(
 
     if not name:
         rows = [
-            (k, " ".join((f.__doc__ or "").split()))
+            (k, (f.__doc__ or "").strip().partition("\n")[0])
             for k, f in figures_of(paper).items()
         ]
         print(table(rows[0], rows[1:]) if rows else f"{paper} draws no figures")
@@ -896,6 +914,9 @@ def _take_signals():
 def _prepare(argv):
     "Make the streams take every character, and words speak of options"
     os.environ.setdefault("MPLBACKEND", "agg")
+    engine = os.environ.get("MEMNB_ENGINE", "")
+    if engine not in ("", "c", "torch"):
+        raise ValueError(f"MEMNB_ENGINE is 'c' or 'torch', not {engine!r}")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -100,11 +100,13 @@ def code_used(word: str, source: str, top: Path = None) -> dict:
 
 def _server() -> str:
     "Checksum of the address of a server that the environment names, and of what is asked of it"
+    from ..servers import environment_options
+
     names = "OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"
     addresses = filter(None, map(os.environ.get, names))
     address = next(addresses, "")
     without_login = re.sub("//[^/@]*@", "//", address).rstrip("/")
-    options = json.loads(os.environ.get("MEMNB_SERVER") or "{}")  # `--server`
+    options = environment_options()  # `--server`
     asked = [str(options[k]) for k in ("mode", "body") if k in options]
     return checksum("".join([without_login, *asked]))
 

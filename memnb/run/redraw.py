@@ -92,6 +92,8 @@ def _chosen_settings(settings: list, defaults: dict, figure: str) -> dict:
             hint = did_you_mean(key, defaults)
             form = f"settings are NAME=VALUE, not '{text}'{hint}"
             raise ValueError(f"{figure}: {form}")
+        if key in chosen:
+            raise ValueError(f"{figure}: '{key}' is given twice")
         chosen[key] = read_yaml(value)
     return chosen
 
