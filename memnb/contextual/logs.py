@@ -271,6 +271,10 @@ def read_log(
 
     Raises ValueError for `again` without `without`, and for a file that stands for two trainings.
     """
+    if again is not None and without is None:
+        raise ValueError(
+            "again=... is one more training without the strings: give the first one as without=..."
+        )
     further = again if isinstance(again, list) else [again]
     given = [log, without, *further]
     files = [Path(one) for one in given if isinstance(one, (str, Path))]
@@ -281,10 +285,6 @@ def read_log(
         )
     if without is not None:
         return paired_logs(log, without, again)
-    if again is not None:
-        raise ValueError(
-            "again=... is one more training without the strings: give the first one as without=..."
-        )
     return losses_table(log, [*by, *LOG[:3]], ["test_loss", "control_loss"])
 
 

@@ -117,7 +117,6 @@ def may_write(
     file = Path(file)
     if file.is_dir():
         raise ValueError(f"{file} is a folder: name a file")
-    _check_ending(file, is_ours)
     above = next(
         folder for folder in file.absolute().parents if folder.exists()
     )
@@ -129,6 +128,7 @@ def may_write(
         raise ValueError(
             f"{file} cannot be written: its folder is read-only; name another --out"
         )
+    _check_ending(file, is_ours)
     if file.is_file() and file.stat().st_size and not is_ours(file, *beside):
         why = "is no file of memnb and would be written over, or was changed since: name another --out"
         raise ValueError(f"{file} {why}")
