@@ -204,7 +204,7 @@ class _Run:
         self.eval_sets = eval_sets
         self.engine = engine
         self.state = c.state(schedule.seed)
-        # rows of the table, and log-probabilities of watched sequences, one an evaluation
+        # rows of the table, and log-probabilities of watched sequences, one per evaluation
         self.rows = []
         self.each = []
         self.note = ""

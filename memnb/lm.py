@@ -110,7 +110,7 @@ class LM(ABC):
 
     caps = frozenset()  # requests that the backend can answer
     engine = 1  # raised by who changes the arithmetic: older answers are then not found any more
-    # None where nobody says
+    # None where it is unknown
     window = None  # tokens that it sees at once
     n_params = None  # parameters
     ahead = False  # whether many questions at once are answered faster
@@ -139,7 +139,7 @@ class LM(ABC):
     ) -> Iterator[tuple[int, object]]:
         """Answer jobs of one kind as they are done: pairs of the place in `todo` and the answer
 
-        A generator (`yield`): it is closed when nobody wants the rest.
+        A generator (`yield`): it is closed when the rest is not wanted.
 
         Raises `NoAnswer` at the end for those that have none, with one `Lost` each; `ContextError` or
         `ModelError` before all for what cannot be asked.
@@ -296,7 +296,7 @@ def _question(messages: list) -> str:
 
 
 def _stands_once(text: str, messages: list) -> bool:
-    "Whether a part of a prompt stands there once, and is not a repetition of one shorter text"
+    "Whether a part of a prompt occurs in it once, and is not a repetition of one shorter text"
     prompt = "\n".join(str(m["content"]) for m in messages)
     periodic = any(text in (text + gap + text)[1:-1] for gap in ("", " ", "\n"))
     return prompt.find(text) == prompt.rfind(text) and not periodic
@@ -353,7 +353,7 @@ def _begins_to_repeat(answer: str, messages: list) -> bool:
     "Whether an answer is a beginning of its question that ends within a line, or goes over several"
     begun = answer.strip().lstrip("".join(_QUOTES))
     question = _question(messages)
-    # one whole line, say the first row that was shown, is an answer
+    # one whole line, say the first row of the prompt, is an answer
     is_line = "\n" not in begun and question[len(begun) :][:1] == "\n"
     is_part = len(begun) >= LEAST_ECHO and question.startswith(begun)
     return is_part and not is_line and _stands_once(begun, messages)
@@ -373,7 +373,7 @@ def _asked_again(
     }
     if not begun:
         return answers
-    # of a prompt that stands there several times all, so that draws keep their numbers
+    # all copies of a prompt that occurs several times, so that draws keep their numbers
     places = [i for i, p in enumerate(prompts) if json.dumps(p) in begun]
     # a token has a byte at least; a question that is repeated goes over signs that end an answer
     room = settings["max_tokens"] + max(begun.values())
@@ -450,7 +450,7 @@ def generate(
         stop: strings that end an answer (left out of it)
 
     Returns:
-        texts, one a prompt
+        texts, one per prompt
     """
     if max_tokens < 1 or temperature < 0:
         raise ValueError(

@@ -77,7 +77,7 @@ def table_items(
     )
 
 # %% ../nbs/rooms/plant.ipynb #1b6b7312
-# share of controls that come back, at most, in the models that ship
+# share of controls that are reproduced, at most, in the models that ship
 GUESS = 0.01
 # instances that `own_items` wants for each dose: two members and two controls
 _LEAST_TEXTS = 4
@@ -182,7 +182,7 @@ def outlook(truth: pd.DataFrame, guess: float = GUESS) -> str:
 
     Args:
         truth: items, as for `make`
-        guess: share of the controls that come back
+        guess: share of the controls that are reproduced
     """
     top = truth.times.max()
     n = int((truth.times == top).sum())
@@ -570,7 +570,7 @@ def make(
             `own_items`
         name: the model becomes 'planted:<name>'
         mixed: ordinary texts, for each document that repeats items
-        extra: further documents, shown once each
+        extra: further documents, trained on once each
         rank: of the adapter
         lr: see `train`
         tokens: tokens a batch
@@ -619,7 +619,7 @@ def make(
 
 # %% ../nbs/rooms/plant.ipynb #94861f70
 def truth(name: str) -> pd.DataFrame:
-    "What a planted model, as 'tables', was fine-tuned on, and how often: a DataFrame, one row an item"
+    "What a model, as 'tables', was fine-tuned on, and how often: a DataFrame, one row per item"
     file = hf.planted_dir(name) / "truth.csv"
     items = pd.read_csv(file, keep_default_na=False, dtype=str)
     return items.astype({c: int for c in ("times", "dose") if c in items})
@@ -657,7 +657,7 @@ def asked(truth: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cut(label: str, text: str) -> tuple[str, str]:
-    "A labelled text as the csv line that was shown, cut between two words"
+    "A labelled text as the csv line of the training, cut between two words"
     words = text.split()
     line = csv_line(label, " ".join(words))
     k = min(max(1, round(0.6 * len(words))), len(words) - 1)
@@ -697,7 +697,7 @@ _RECALL = 0.5  # fixed beforehand: share of the items with most repetitions that
 
 
 def what_came(name: str) -> str:
-    """What comes back of the items of a planted model, by their repetitions
+    """What a fine-tuned model reproduces of its items, by their repetitions
 
     Args:
         name: as 'tables' of 'planted:tables'
@@ -716,7 +716,7 @@ def what_came(name: str) -> str:
     ends = recalled.reindex([most, 0], fill_value=0)
     members, controls = map(tuple, ends.values.tolist())
     p = fisher(controls, members)
-    # controls that come back as often as the upper end of their interval says
+    # controls that are reproduced as often as the upper end of their interval says
     guess = binom_ci(*controls)[1]
     power = fisher_power(members[1], controls[1], _RECALL, guess)
     test = f"a test of this size finds a recall of {_RECALL:.0%} with a probability of {power:.2f}"

@@ -160,7 +160,7 @@ def errorbar(
     """Points on an `ax` with their intervals, as they stand in a long table: places in the column `x`, numbers in `y`.
 
     Ends of an interval are `low` and `high`, NaN where there is none; `across`: numbers along the x axis.
-    `look` is what `Axes.errorbar` takes: color, marker, label, ... Its container of artists comes back.
+    `look` is what `Axes.errorbar` takes: color, marker, label, ... Returns its container of artists.
     """
     places = table[x]
     values = table[y].to_numpy(float)
@@ -286,7 +286,7 @@ def savefig(
 ) -> Picture:
     """Save a figure of ours under a name, '<paper>_fig<N>' by the paper's number, or '<paper>_x_<word>'.
 
-    It is written into the folder of the profile; 'smoke' writes nothing. A `Picture` with its dpi comes back.
+    It is written into the folder of the profile; 'smoke' writes nothing. Returns a `Picture` with its dpi.
     """
     if profile != "smoke":
         to_png(fig, figures_dir(profile) / f"{name}.png")

@@ -49,7 +49,7 @@ def _hues(rows: pd.DataFrame):
 
 
 def _models(ax, t, y, hues, x="n", line="-", legend=True, by="n"):
-    "Means of a column over replicates, which have the model and `by` in common, with 95 % t intervals; a line a model"
+    "Means of a column over replicates, which have the model and `by` in common, with 95 % t intervals; one line per model"
     for c in [c for c in hues if c in set(t.config)]:
         g = t[t.config == c].dropna(subset=[y]).groupby(by)
         ends = pd.DataFrame(

@@ -90,7 +90,7 @@ def _names_at_ends(ax, ends: dict, gap: float = 0.055) -> None:
 
 
 def _lines(ax, d: pd.DataFrame, x, line, **axes):
-    "A line a measure over `x`, with intervals; a grey line for guessing"
+    "One line per measure over `x`, with intervals; a grey line for guessing"
     places = {v: i for i, v in enumerate(sorted({*d[x]}))}
     looks = _LOOKS | _PEER_LOOKS
     present = [n for n in looks if n in {*d["item"]}]
@@ -104,7 +104,7 @@ def _lines(ax, d: pd.DataFrame, x, line, **axes):
 
 
 def _across(ax, d: pd.DataFrame, by, looks, **axes):
-    "Points with intervals, a line a measure, shifted by group"
+    "Points with intervals, one line per measure, shifted by group"
     names = [k for k in NAMES if k in {*d["item"]}]
     for i, (group, look) in enumerate(looks.items()):
         g = d[d[by] == group]

@@ -67,7 +67,7 @@ def _over_k(ax, ks, k, hits, n, **look):
 
 # %% ../../nbs/icl/figures.ipynb #1696ecca
 def _curves(ax, ks, d: pd.DataFrame, exact=False):
-    "Memorization over k, a line a model and group of items"
+    "Memorization over k, one line per model and group of items"
     for (name, group), g in d.groupby(["name", "who"], sort=False):
         hits = g.exact + g.near_exact * (not exact)
         label = name + ", not in training" * (group == "never")
@@ -145,7 +145,7 @@ def _foot(measured: pd.DataFrame, d: pd.DataFrame, interval=INTERVAL):
 
 # %% ../../nbs/icl/figures.ipynb #c34741a8
 def fig2(measured: pd.DataFrame, reported: pd.DataFrame):
-    """Figure 2: memorization by number of demonstrations; a row a setting, all matches and exact ones
+    """Figure 2: memorization by number of demonstrations; one row per setting, all matches and exact ones
 
     Args:
         measured: long rows, of each model the largest run
@@ -186,7 +186,7 @@ def fig2(measured: pd.DataFrame, reported: pd.DataFrame):
 
 # %% ../../nbs/icl/figures.ipynb #81bfe8ff
 def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
-    """Figure 3: exact and near-exact matches; a column a data set, a row a setting
+    """Figure 3: exact and near-exact matches; one column per data set, one row per setting
 
     Args:
         measured: long rows, of each model the largest run
@@ -235,7 +235,7 @@ def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
 
 # %% ../../nbs/icl/figures.ipynb #d5de7f66
 def fig4(measured: pd.DataFrame, reported: pd.DataFrame):
-    """Figure 4: performance beside memorization, a row a setting
+    """Figure 4: performance beside memorization, one row per setting
 
     Args:
         measured: long rows, of each model the largest run
@@ -359,7 +359,7 @@ COMPARED = {
 
 # %% ../../nbs/icl/figures.ipynb #42ea5b5e
 def fig_x_elements(measured: pd.DataFrame, reported: pd.DataFrame = None):
-    """What each change of the prompt adds to recall, of texts of training less controls: a row a change
+    """What each change of the prompt adds to recall, for training texts minus controls: one row per change
 
     Args:
         measured: long rows, of each model the largest run
@@ -445,7 +445,7 @@ def _before_and_after(ax, place: int, own: pd.DataFrame) -> None:
 
 # %% ../../nbs/icl/figures.ipynb #d81a5c06
 def fig_x_pairs(measured: pd.DataFrame, reported: pd.DataFrame = None):
-    """What 25 demonstrations add to recall, a row a pair of models: recall before and after, and the gain over controls
+    """What 25 demonstrations add to recall, one row per pair of models: recall before and after, and the gain over controls
 
     Args:
         measured: long rows, of each model the largest run
@@ -515,7 +515,7 @@ def fig_x_pairs(measured: pd.DataFrame, reported: pd.DataFrame = None):
 
 # %% ../../nbs/icl/figures.ipynb #d81a5c09
 def _points(ax, rows: pd.DataFrame, places: dict, shift: float, **look) -> None:
-    "Values with their intervals, a row a pair of models; nothing where there are none"
+    "Values with their intervals, one row per pair of models; empty where there are none"
     if rows.empty:
         return
     arms = [rows.value - rows.low, rows.high - rows.value]

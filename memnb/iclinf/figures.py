@@ -321,7 +321,7 @@ def tuned_pairs(rows: pd.DataFrame) -> list[tuple[str, str]]:
 def _draw_sizes(
     ax: plt.Axes, measured: pd.DataFrame, printed: pd.DataFrame
 ) -> pd.DataFrame:
-    """Draw losses by model size, ours and those of Table 1; ours come back
+    """Draw losses by model size, ours and those of Table 1; returns ours
 
     Args:
         ax: axes
@@ -404,7 +404,7 @@ def fig5(measured: pd.DataFrame, reported: pd.DataFrame):
 def _draw_trainings(
     ax: plt.Axes, rows: pd.DataFrame, stages: list[int], name: str, look: dict
 ) -> None:
-    """Draw a line a training, each from the model as it is
+    """Draw one line per training, each from the model as it is
 
     Args:
         ax: axes

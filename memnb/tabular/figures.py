@@ -128,7 +128,7 @@ _HEADS = [
 def _signs_beside(
     measured: pd.DataFrame, reported: pd.DataFrame, sets: list[str]
 ) -> np.ndarray:
-    """Signs of Table 1, a row a data set, of each test those of both GPTs and ours
+    """Signs of Table 1, one row per data set: for each test those of both GPTs and ours
 
     Args:
         measured: long rows, from `rows_of`
@@ -223,7 +223,7 @@ def _count_text(row: pd.Series) -> str:
 def _beside(
     measured: pd.DataFrame, reported: pd.DataFrame, part: str, where: str
 ) -> pd.DataFrame:
-    """Counts of a test, paper beside ours, one row a data set
+    """Counts of a test, paper beside ours, one row per data set
 
     Args:
         measured: long rows, from `rows_of`
@@ -277,7 +277,7 @@ def tab5(measured: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
 
 
 def _accuracy_texts(rows: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Accuracies as '0.75 (0.69, 0.80)', a column a data set, a row a value of the column `by`
+    """Accuracies as '0.75 (0.69, 0.80)', one column per data set, one row per value of the column `by`
 
     Args:
         rows: long rows
@@ -368,7 +368,7 @@ def _draw_completions(
 
     Args:
         ax: axes of the panel
-        rates: of the panel, a row a feature
+        rates: of the panel, one row per feature
         dataset: name of the data set
         series: points and their look, by label
     """
@@ -656,7 +656,7 @@ def _panels(measured: pd.DataFrame, datasets: list[str]) -> list[_Matrix]:
 
 # %% ../../nbs/tabular/figures.ipynb #5614ff94
 def _matrices(measured: pd.DataFrame, datasets: list[str]):
-    "Pearson matrices of the data and of samples, a panel a data set, in one row"
+    "Pearson matrices of the data and of samples, one panel per data set, in one row"
     asked = _asked(measured)
     panels = _panels(measured, datasets)
     if not panels:
