@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -119,15 +120,20 @@ def fresh_since() -> str:
 
     Returns:
         a moment in UTC, as in `Row.when`; '' where all answers count
+
+    Raises ValueError for a date that is none, as 2026-2-31.
     """
     word = os.environ.get("MEMNB_FRESH", "").strip()
-    if word.lower() in ("", "0", "no", "false"):
+    if word.lower() in ("", "0", "no", "false", "off", "none"):
         _FIRST_MET.clear()
         return ""
-    try:
+    with suppress(ValueError):
         return _utc(datetime.fromisoformat(word))
-    except ValueError:
-        return _FIRST_MET.setdefault(word, _now())
+    # taken for a word, a mistyped date would ask and pay for every answer anew
+    if re.match(r"\d{4}|\d+\D+\d", word):
+        form = "write it as 2026-02-01 or 2026-02-01T12:00"
+        raise ValueError(f"MEMNB_FRESH={word} is no moment: {form}")
+    return _FIRST_MET.setdefault(word, _now())
 
 # %% ../nbs/rooms/store.ipynb #7f014d0b
 _COLUMN_LIST = ", ".join(f'"{column}"' for column in COLUMNS)

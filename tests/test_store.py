@@ -598,6 +598,18 @@ def test_fresh(at, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("date", ["2026-2-1", "2026-02-31", "1.2.2026", "2026"])
+def test_a_date_that_is_none_asks_nothing_anew(at, monkeypatch, date):
+    "Taken for a word, it meant now: every answer would be paid for once more"
+    m = Echo("echo", "echo", store=Store(at))
+    assert m.generate(["a"]) == ["a 0"]
+    monkeypatch.setenv("MEMNB_FRESH", date)
+    with pytest.raises(ValueError, match=f"MEMNB_FRESH={date} is no moment"):
+        m.generate(["a"])
+    monkeypatch.setenv("MEMNB_FRESH", "off")
+    assert m.generate(["a"]) == ["a 0"] and m.calls == 1
+
+
 def test_fresh_for_the_processes_of_a_batch(at, monkeypatch):
     "What one of them asked counts for the others; also when its clock is behind that of the batch"
     m = Echo("echo", "echo", store=Store(at))

@@ -15,7 +15,8 @@ from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
-from ..core import checkout, data_dir, figures_dir, missing, say, share_dir
+from ..core import checkout, data_dir, figures_dir, missing, printable
+from ..core import say, share_dir
 from ..core import set_wording, version
 from .ours import is_export, is_figure, is_page, is_table
 from .ours import may_write as _may_write
@@ -628,7 +629,8 @@ def _student(word: str, /, *, out: Out = None):
     from .start import student
 
     out = out or Path(f"{word}_student.ipynb")
-    print(f"{out}: {student(find(word), out)} functions to write")
+    count = student(find(word), out)
+    print(printable(f"{relative_path(out)}: {count} functions to write"))
 
 
 def _slides(word: str, /, *, out: OutFile = Path("slides")):
