@@ -16,21 +16,13 @@ from scipy.stats import poisson_binom
 
 # %% ../../nbs/10_tabular.ipynb #9cc9b7cf
 def row_test(
-    model: Any,  # an `lm.LM`, or what else generates
-    table: Any,  # a `data.Table`
-    n: int = 10,  # rows to ask for
-    rows: int = 5,  # shown before each
-    seed: int = 0,
+    model: Any, table: Any, n: int = 10, rows: int = 5, seed: int = 0
 ) -> pd.DataFrame:
     "Row completion: a DataFrame with truth, answer, ok"
-    possible = range(rows, len(table.lines))
-    places = random.Random(seed).sample(possible, n)
-    prompts = []
-    for place in places:
-        shown = table.lines[place - rows : place]
-        prompts.append("\n".join(shown) + "\n")
+    places = random.Random(seed).sample(range(rows, len(table.lines)), n)
+    prompts = ["\n".join(table.lines[i - rows : i]) + "\n" for i in places]
     answers = model.generate(prompts, max_tokens=80, stop=["\n"])
-    truth = [table.lines[place] for place in places]
+    truth = [table.lines[i] for i in places]
     asked = pd.DataFrame(dict(truth=truth, answer=answers))
     return asked.assign(ok=asked.truth == asked.answer)
 
