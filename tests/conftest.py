@@ -1,5 +1,6 @@
 "Environment of the whole suite: quiet threads (before torch is imported) and an answer store of its own."
 
+import contextlib
 import os
 import shutil
 import sys
@@ -103,6 +104,25 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_unconfigure(config):
     shutil.rmtree(_folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def environment_kept():
+    "The variables of the environment as they were before: commands of the command line set some for the processes they start"
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def no_variable_outlives_its_test():
+    "What one test sets, another one in the same process must not find: notebooks would run with it"
+    with environment_kept():
+        yield
 
 
 @pytest.fixture(scope="session")

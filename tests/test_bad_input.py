@@ -5,6 +5,7 @@ import errno
 import gzip
 import json
 import lzma
+import os
 import pickle
 import re
 import sqlite3
@@ -14,6 +15,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import environment_kept
 
 from memnb import core, data, icl, lm, papers, tabular
 from memnb.run import cli
@@ -1368,6 +1370,18 @@ def test_settings_of_servers_are_numbers_that_can_be(setting, monkeypatch):
         cli._served([setting])
     cli._served(["concurrency=2.0", "timeout=7"])
     assert json.loads(cli.os.environ["MEMNB_SERVER"])["concurrency"] == 2
+
+
+def test_what_a_command_sets_for_its_processes_ends_with_the_test(monkeypatch):
+    monkeypatch.setenv("MEMNB_SERVER", '{"timeout": 5}')
+    monkeypatch.setenv("MEMNB_FRESH", "1")
+    with environment_kept():
+        cli._served(["concurrency=2"])
+        del os.environ["MEMNB_FRESH"]
+        os.environ["MEMNB_ANSWERS"] = "some"
+    assert os.environ["MEMNB_SERVER"] == '{"timeout": 5}'
+    assert os.environ["MEMNB_FRESH"] == "1"
+    assert "MEMNB_ANSWERS" not in os.environ
 
 
 def test_a_profile_with_a_control_character_is_a_line(tmp_path, capfd):
