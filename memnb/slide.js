@@ -16,6 +16,8 @@
   const slider = document.createElement("input");
   const reading = document.createElement("output");
   Object.assign(slider, { type: "range", min: 0, max: frames.length - 1, step: 1, value: start });
+  // its arrow keys are not those of JupyterLab, which would go on to the next heading
+  slider.setAttribute("data-lm-suppress-shortcuts", "true");
   Object.assign(slider.style, { width: "min(24em, 60%)", verticalAlign: "middle", margin: "0 .6em" });
   label.append(name, slider, reading);
   function turn() {

@@ -257,6 +257,21 @@ def test_a_page_that_is_run_and_saved_stays_as_git_has_it(tmp_path):
         assert "iopub" not in diff and "3.99" not in diff
 
 
+def test_pages_are_trusted(tmp_path):
+    "What scripts of stored outputs need: a slider is there before its cell is run"
+    with serving(tmp_path, tmp_path / "store.sqlite") as lab:
+        pages = sorted(lab.nbs.glob("1*.ipynb"))
+        assert len(pages) >= 6
+        for file in pages:
+            model = json.loads(lab.get(f"api/contents/nbs/{file.name}"))
+            trusted = [
+                cell["metadata"].get("trusted")
+                for cell in model["content"]["cells"]
+                if cell["cell_type"] == "code"
+            ]
+            assert trusted and all(trusted), file.name
+
+
 # --- the browser ---
 
 
@@ -403,6 +418,23 @@ def all_numbered(prompts):
     return any(prompts) and all(map(numbered, filter(None, prompts)))
 
 
+def turn_slider(page):
+    "Turn the slider of a page that was not run, by keyboard; the notebook stays where it is"
+    arrow_right = "\ue014"
+    slider = "input[type=range]"
+    wait(lambda: page.count(slider) == 1, 30, lambda: "for the slider")
+    before = page.each("output", "x.textContent")
+    page.driver.find_element("css selector", slider).send_keys(arrow_right)
+    wait(
+        lambda: page.each("output", "x.textContent") != before,
+        10,
+        lambda: f"for the slider to leave {before}",
+    )
+    assert page.driver.execute_script(
+        "return document.activeElement.type == 'range'"
+    )
+
+
 def run_all(page, seconds):
     "Run all cells and wait until every prompt shows a number, or the notebook has stopped at an error"
     before = page.prompts()
@@ -472,6 +504,7 @@ def test_notebook_runs_in_lab(tmp_path, answers):
             lambda: f"for {codes} code cells: {page.prompts()}",
         )
         wait(page.idle, 60, lambda: "for the kernel to be idle")
+        turn_slider(page)
         run_all(page, 900)
         save(page)
         cells = page.saved()
