@@ -31,6 +31,19 @@ from threading import Lock
 from uuid import uuid4
 
 # %% ../nbs/rooms/core.ipynb #12dc0f75
+def _unquote_environment() -> None:
+    "Take the quotes away that a file of settings leaves around a value of a variable of memnb: they are no part of a path"
+    for name, value in os.environ.items():
+        stripped = value.strip()
+        quoted = re.fullmatch("(['\"])(.+)\\1", stripped)
+        if name.startswith("MEMNB_") and quoted:
+            os.environ[name] = quoted[2]
+
+
+# before anything reads them
+_unquote_environment()
+
+
 def package_dir() -> Path:
     "Folder of the installed package"
     return Path(find_spec("memnb").origin).parent

@@ -1104,9 +1104,13 @@ def load(
 # %% ../nbs/rooms/data.ipynb #e8662467
 def _text_records(text: str) -> pd.DataFrame:
     "Texts of a plain file: blank lines separate them; without one, each line is a text"
-    parts = re.split(r"\n\s*\n", text.strip())
+    text = text.strip()
+    # not `splitlines`: a letter or two end lines for Python that end none in an editor
+    if "\n" not in text:
+        text = text.replace("\r", "\n")
+    parts = re.split(r"\n\s*\n", text)
     if len(parts) < 2:
-        parts = text.splitlines()
+        parts = text.split("\n")
     bare = filter(None, map(str.strip, parts))
     return pd.DataFrame(dict(text=[*bare]), dtype=str)
 
@@ -1151,12 +1155,24 @@ def read_frame(
     return _read_csv(text, what, least=1).df
 
 # %% ../nbs/rooms/data.ipynb #e9bab39a
+def _json_object(pairs: list):
+    "An object of JSON; DataError for a name that stands twice, of whose values a dict would keep the last"
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        twice = counts.most_common(1)[0][0]
+        raise DataError(f"a record has {_short(twice)} twice; leave one out")
+    return record
+
+
 def _json(text: str, what: str):
     "The records of a JSON file: one list, a record a line, or the log in a state of transformers' Trainer"
     try:
-        whole = json.loads(text)
+        whole = json.loads(text, object_pairs_hook=_json_object)
     except json.JSONDecodeError:
         return _json_lines(text, what)
+    except DataError as e:
+        raise DataError(f"{what}: {e}") from None
     except (RecursionError, ValueError) as e:
         raise _unreadable_json(e, what) from None
     if isinstance(whole, list) and whole:
@@ -1221,11 +1237,13 @@ def _json_lines(text: str, what: str):
         if not line.strip():
             continue
         try:
-            records.append(json.loads(line))
+            records.append(json.loads(line, object_pairs_hook=_json_object))
         except json.JSONDecodeError as e:
             raise DataError(
                 f"{what}, line {i}: {e.msg}; JSON lines have a record on each"
             ) from None
+        except DataError as e:
+            raise DataError(f"{what}, line {i}: {e}") from None
         except (RecursionError, ValueError) as e:
             raise _unreadable_json(e, f"{what}, line {i}") from None
     return records
@@ -1236,6 +1254,12 @@ def _frame_of(source: Any, column: str, encoding: str | None):
     if isinstance(source, pd.DataFrame):
         return "the table", source
     if not isinstance(source, (str, os.PathLike)):
+        # of a dict the names would be taken for texts, of bytes the numbers
+        is_list = isinstance(source, Iterable)
+        if not is_list or isinstance(source, (dict, bytes)):
+            raise DataError(
+                f"texts are a list, a DataFrame or a file, not {type(source).__name__}"
+            )
         frame = pd.DataFrame({column: list(source)}, dtype=object)
         return "the list", frame
     one = None if os.path.isfile(source) else find_set(source)
@@ -1255,6 +1279,10 @@ def _check_columns(
     "DataError for a table, named `what`, that has no such column of texts, or of labels"
     for name in filter(None, (column, label)):
         if name in frame:
+            if isinstance(frame[name], pd.DataFrame):
+                raise DataError(
+                    f"{what} has several columns {name!r}; rename them"
+                )
             continue
         cure = did_you_mean(name, frame.columns)
         if name == column:

@@ -1091,6 +1091,12 @@ def _common_prefix(info: dict) -> str:
     )
 
 # %% ../nbs/rooms/hf.ipynb #708bb922
+def _number_of_weights(names: Iterable[str]) -> str:
+    "How many weights there are, in words"
+    number = len([*names])
+    return "1 weight" if number == 1 else f"{number} weights"
+
+
 def _check_weights(name: str, info: dict) -> None:
     "ValueError where the weights of a model (what the library says of their loading) are not those of its configuration"
     shapes = {w[0]: w[1:] for w in info["mismatched_keys"]}
@@ -1099,7 +1105,7 @@ def _check_weights(name: str, info: dict) -> None:
         in_file, wanted = (tuple(s) for s in shapes[first])
         raise ValueError(
             f"{first} of {name} has the shape {in_file} in its file and {wanted} by its "
-            f"configuration, and so {len(shapes)} weights: config.json belongs to another model"
+            f"configuration, and so of {len(shapes)} in all: config.json belongs to another model"
         )
     unused = info["unexpected_keys"]
     if info["missing_keys"]:
@@ -1115,7 +1121,7 @@ def _check_weights(name: str, info: dict) -> None:
         )
     if unused:
         raise ValueError(
-            f"the files of {name} have {len(unused)} weights that its configuration does not use "
+            f"the files of {name} have {_number_of_weights(unused)} that its configuration does not use "
             f"({_a_few_names(unused)}), so the library would leave them out and compute another "
             "model: correct config.json (as num_hidden_layers, attention_bias); where they belong "
             "to nothing, save the model anew without them"

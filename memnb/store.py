@@ -340,9 +340,10 @@ class Store:
         self.bad = 0  # answers that failed their checksum
         self.db = None
         self._thread = threading.RLock()
-        if self.path.is_dir():
+        if self.path.exists() and not self.path.is_file():
+            kind = "a folder" if self.path.is_dir() else "a device and no file"
             raise ValueError(
-                f"{self.path} is a folder: set MEMNB_STORE to a file"
+                f"{self.path} is {kind}: set MEMNB_STORE to a file"
             )
         self._open()
 
@@ -379,7 +380,8 @@ def _is_writable(self: Store) -> bool:
 @patch
 def need_write(self: Store) -> None:
     "PermissionError where the file cannot be written, before anything is asked that could not be kept"
-    if not self._is_writable():
+    # while another process mends the file it is not there for a moment
+    if not self._is_writable() and not self._was_replaced():
         raise self._permission_error("written", "no write permission")
 
 # %% ../nbs/rooms/store.ipynb #4e92cf37
@@ -485,6 +487,9 @@ def _mend(self: Store) -> None:
     "Set the file aside and carry over what can be read, unless somebody else has; one that is not ours stays"
     self.db.close()
     if not self._is_writable():
+        # another process mends the file, which is not there for a moment
+        if self._was_replaced():
+            return
         why = "a page is damaged, or was being written"
         raise self._permission_error(
             "read", why, "try again; whoever may write to it mends it"

@@ -1176,6 +1176,8 @@ def test_an_encoding_that_is_surely_another_is_said(tmp_path, capfd):
         ('{"text": 1' + "0" * 5000 + "}", "thousands of digits"),
         ('{"text": "a"}\n{"text": 1' + "0" * 5000 + "}", "line 2.*digits"),
         ('{"text": "caf\\ud83d"}', "half a letter"),
+        ('{"text": "a"}\n{"text": "a", "text": "b"}', "line 2: .*'text' twice"),
+        ('[{"text": "a", "text": "b"}]', "texts.json: .*'text' twice"),
         ('{"log_history": null}', "no list"),
         ('{"log_history": {"a": 1}}', "no list"),
     ],
@@ -1190,6 +1192,59 @@ def test_a_json_of_lists_is_read_by_columns(tmp_path):
     assert data.texts(file).text.tolist() == ["one", "two"]
     with pytest.raises(data.DataError, match="number 2 has half a letter"):
         data.texts(["whole", "caf\ud83d"])
+
+
+# ---- texts that are given in Python, and lines that end
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (dict(text=["one", "two"]), "not dict"),
+        (b"one", "not bytes"),
+        (None, "not NoneType"),
+        (7, "not int"),
+        (
+            pd.DataFrame([["a", "b"]], columns=["text", "text"]),
+            "several columns 'text'",
+        ),
+        (
+            pd.DataFrame(
+                [["a", "b"]],
+                columns=pd.MultiIndex.from_product([["text"], ["x", "y"]]),
+            ),
+            "several columns 'text'",
+        ),
+    ],
+    ids=["dict", "bytes", "none", "number", "twice", "levels"],
+)
+def test_what_is_no_list_of_texts_is_refused_in_a_line(given, says):
+    with pytest.raises(data.DataError, match=says):
+        data.texts(given)
+
+
+def test_labels_that_stand_in_two_columns_are_refused():
+    frame = pd.DataFrame([["a", "x", "y"]], columns=["text", "kind", "kind"])
+    assert data.texts(frame).text.tolist() == ["a"]
+    with pytest.raises(data.DataError, match="several columns 'kind'"):
+        data.texts(frame, label="kind")
+
+
+@pytest.mark.parametrize(
+    ("raw", "texts"),
+    [
+        ("one \u2028 line\nand two\n", ["one \u2028 line", "and two"]),
+        ("one\x85 line\r\nand two", ["one\x85 line", "and two"]),
+        ("one\x0c line\nand two", ["one\x0c line", "and two"]),
+        ("one\rtwo\r\rthree\r", ["one\ntwo", "three"]),
+        ("one\rtwo\r", ["one", "two"]),
+        ("one\r\ntwo\r\n\r\nthree", ["one\r\ntwo", "three"]),
+    ],
+)
+def test_lines_of_a_text_file_end_where_an_editor_ends_them(
+    raw, texts, tmp_path
+):
+    assert data.texts(csv(tmp_path, raw, "t.txt")).text.tolist() == texts
 
 
 # ---- logs without numbers
@@ -1388,3 +1443,51 @@ def test_a_profile_with_a_control_character_is_a_line(tmp_path, capfd):
     csv(tmp_path, "- notebook: cap\0\n", "mine.yaml")
     assert cli.main(["plan", str(tmp_path / "mine.yaml")]) == 2
     assert "not YAML" in capfd.readouterr().err
+
+
+# ---- variables with quotes
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_quotes_around_a_variable_are_no_part_of_it(quote, monkeypatch):
+    monkeypatch.setenv("MEMNB_STORE", f"{quote}/a b/s.sqlite{quote} ")
+    monkeypatch.setenv("MEMNB_SERVER", '{"body": {"user": "me"}}')
+    monkeypatch.setenv("MEMNB_HOME", f"/it{quote}s")
+    monkeypatch.setenv("NO_MEMNB", f"{quote}as it is{quote}")
+    core._unquote_environment()
+    assert os.environ["MEMNB_STORE"] == "/a b/s.sqlite"
+    assert os.environ["MEMNB_SERVER"] == '{"body": {"user": "me"}}'
+    assert os.environ["MEMNB_HOME"] == f"/it{quote}s"
+    assert os.environ["NO_MEMNB"] == f"{quote}as it is{quote}"
+
+
+def test_a_store_in_quotes_is_the_store_without(tmp_path):
+    code = "from memnb.store import Store; print(Store().path)"
+    env = os.environ | dict(MEMNB_STORE=f'"{tmp_path}/a.sqlite"')
+    path = subprocess.check_output([sys.executable, "-c", code], env=env)
+    assert path.decode().strip() == f"{tmp_path}/a.sqlite"
+
+
+# ---- sizes that are no sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n", -5),
+        ("seed", -1),
+        ("temperatures", [0.7, -0.1]),
+        ("temperatures", [float("nan")]),
+        ("own_doses", [1, -4]),
+    ],
+)
+def test_a_size_below_zero_is_refused_by_its_name(name, value):
+    from memnb.run import profiles
+
+    with pytest.raises(ValueError, match=f"'{name}' must be 0 or more"):
+        profiles.check("tabular", {name: value})
+    if name != "seed":
+        with pytest.raises(ValueError, match=f"'{name}' must be 0 or more"):
+            papers.paper("tabular").sizes({name: value})
+    assert profiles.check("tabular", {"n": 0}) == {"n": 0}
+    papers.need_no_negative("datasets", ["-1"])

@@ -586,6 +586,8 @@ def test_values_are_cast_or_refused_before_anything_runs(house, capsys):
     assert profiles.check("dice", given) == dict(
         n=25, rate=1.0, fair=False, sides=[1, 2]
     )
+    # a page of somebody's own may count below 0
+    assert profiles.check("dice", dict(n=-5)) == dict(n=-5)
     assert "parameter 'n' must be int, got 'ten' (str)" in refused(
         capsys, "run", "mine", "-p", "n", "ten"
     )

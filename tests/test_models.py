@@ -331,8 +331,13 @@ def test_weights_that_the_configuration_does_not_use_are_refused_by_name(
             biased="layers.0.self_attn.k_proj.bias",
             deep="layers.2.input_layernorm",
         )[name]
-        with pytest.raises(ValueError, match=f"does not use .*{first}"):
+        with pytest.raises(
+            ValueError, match=f"have [0-9]+ weights that .*{first}"
+        ):
             lm.load(f"hf:{tmp_path / name}")
+    one = dict(mismatched_keys=[], missing_keys=[], unexpected_keys={"a"})
+    with pytest.raises(ValueError, match="have 1 weight that"):
+        hf._check_weights("it", one)
 
 
 def test_masks_of_old_files_are_harmless(tmp_path):

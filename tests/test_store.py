@@ -300,9 +300,11 @@ def test_a_file_of_somebody_else(tmp_path, name):
     assert {f.name for f in tmp_path.iterdir()} <= {"thesis.docx", *more}
 
 
-def test_a_folder_and_an_empty_file(tmp_path, at):
+def test_a_folder_a_device_and_an_empty_file(tmp_path, at):
     with pytest.raises(ValueError, match="is a folder"):
         Store(tmp_path)
+    with pytest.raises(ValueError, match="/dev/null is a device"):
+        Store("/dev/null")
     at.touch()
     assert use(at, 5) == {}
 
@@ -409,6 +411,29 @@ def test_one_opens_while_another_mends(whole, at, monkeypatch, moment):
     st = Store(at)
     assert seen and len(st) >= (120 if moment == "before" else 40)
     assert put(st, 7) == answer(7)
+
+
+def test_a_file_that_is_away_while_it_is_mended_may_be_written(
+    whole, at, monkeypatch
+):
+    "Another process has just set it aside, so nobody can write to it; that is no lack of permission"
+    at.write_bytes(whole)
+    st = Store(at)
+    damage(at, range(1, 9))
+    real, away = Store._is_writable, []
+
+    def is_writable(self):
+        if not away:
+            away.append(at.rename(at.with_name("a.broken-1")))
+        return real(self)
+
+    monkeypatch.setattr(Store, "_is_writable", is_writable)
+    assert put(st, 200) == answer(200) and away
+    assert st.get([key(200)]) == {key(200): answer(200)}
+    st.db.close()
+    away.clear()
+    st.need_write()
+    assert away
 
 
 READ_TORN = """

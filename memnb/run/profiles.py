@@ -22,8 +22,8 @@ from pydantic import (
     ValidationError,
 )
 
-from ..core import did_you_mean, share_dir
-from ..papers import find, notebooks, parameters
+from ..core import did_you_mean, package_dir, share_dir
+from ..papers import find, need_no_negative, notebooks, parameters
 from ..results import CONFIRM, registered_rules
 from .redact import redact
 
@@ -172,6 +172,9 @@ def check(nb: Path, params: dict) -> dict:
             values[name] = cast(value, parameters_here[name].type)
         except ValueError as error:
             raise ValueError(f"{nb.stem}: parameter '{name}' {error}") from None
+        # a page of somebody's own may count otherwise
+        if (package_dir() / nb.stem[3:]).is_dir():
+            need_no_negative(name, values[name])
     return values
 
 
