@@ -4,6 +4,7 @@ import base64
 import json
 import re
 
+import pandas as pd
 import pytest
 from test_lab import chromium
 from test_repo import TOP
@@ -12,7 +13,15 @@ from memnb.papers import notebooks
 from memnb.run import facts
 from memnb.run.cli import main
 from memnb.run.ours import is_page
-from memnb.run.slides import HEIGHT, WIDTH, Page, slides, slides_notebook, talk
+from memnb.run.slides import (
+    HEIGHT,
+    WIDTH,
+    Page,
+    few_rows,
+    slides,
+    slides_notebook,
+    talk,
+)
 
 # somebody's own paper may have none
 WORDS = sorted(file.parent.name for file in TOP.glob("data/papers/*/talk.yaml"))
@@ -126,9 +135,33 @@ def test_what_a_talk_names_must_be_on_the_page():
         page.printed("9ca4eae2")
 
 
+def test_a_table_has_no_numbers_of_lines_and_the_rows_that_are_named():
+    table = pd.DataFrame(dict(items=["news", "rhymes", "new"], k=[3, 10, 7]))
+
+    def cells(table, beginnings):
+        html = few_rows(table.to_html(border=0), beginnings)
+        return re.findall(r"<t[hd]>(.*?)</t[hd]>", html)
+
+    few = ["items", "k", "news", "3", "rhymes", "10"]
+    assert cells(table, ["rhymes", "news"]) == few
+    assert cells(table, []) == [*few, "new", "7"]
+    table["only new"] = ["", "", "yes"]
+    assert cells(table, ["rhymes", "news"]) == few
+    # an index that says something stays
+    table = table.drop(columns="only new")
+    assert cells(table.set_index("items"), ["new"])[-4:] == [
+        "news",
+        "3",
+        "new",
+        "7",
+    ]
+    with pytest.raises(ValueError, match="no row that begins with 'old'"):
+        cells(table, ["news", "old"])
+
+
 OVERFLOWS = """
 const seen = document.querySelector('section.present section.present') || document.querySelector('section.present')
-const wide = innerWidth + 1, high = innerHeight + 1
+const wide = innerWidth + 1, high = innerHeight - 30  // below it stands the number of the slide
 return [...seen.querySelectorAll('h2, p, li, pre, table, img, svg, math, .jp-Cell')].filter(x => {
   if (!x.checkVisibility() || x.closest('aside')) return false
   const box = x.getBoundingClientRect()
@@ -140,6 +173,11 @@ return cells.slice(1).filter((x, i) => {
   const bottom = Math.max(...[cells[i], ...cells[i].querySelectorAll('*')].filter(y => y.checkVisibility()).map(y => y.getBoundingClientRect().bottom))
   return bottom > x.getBoundingClientRect().top + 2
 }).map(x => x.textContent.trim().slice(0, 60))"""
+# pictures of the page have 128 dots an inch; a letter of 7 points has ten on the slide
+SMALL = """
+const seen = document.querySelector('section.present section.present')
+return [...seen.querySelectorAll('img')].filter(x => x.src.startsWith('data:image/png') &&
+  x.getBoundingClientRect().height < 0.8 * x.naturalHeight).map(x => x.naturalHeight)"""
 SPEAKER = """
 return window.speaker.document.querySelector('.speaker-controls-notes').innerText"""
 ASKED = """return performance.getEntriesByType('resource').map(x => x.name).filter(x => !x.startsWith('data:'))"""
@@ -162,6 +200,7 @@ def test_nothing_overflows_and_nothing_is_fetched(word, tmp_path):
             page.execute_script(f"Reveal.slide({place})")
             lost = page.execute_script(OVERFLOWS) + page.execute_script(APART)
             assert not lost, (place + 1, lost)
+            assert not page.execute_script(SMALL), f"small print, {place + 1}"
             notes = page.execute_script("return Reveal.getSlideNotes()")
             assert len(notes) > 200
             assert page.find_element(

@@ -8,6 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, NamedTuple
+from xml.etree import ElementTree
 
 import pandas as pd
 import yaml
@@ -37,6 +38,7 @@ class Part(BaseModel, extra="forbid"):
     code: list[str] = []  # cell, start of the first line, start of the last
     picture: str = ""  # cell of the page, or a file in figures/
     table: str = ""  # cell of the page, in Markdown or shown; 'first' is that of the first screen
+    rows: list[str] = []  # of a table that is shown, those that begin so
     printed: str = ""  # cell of the page, of which the printed text is shown
     board: list[str] = []  # claims
 
@@ -209,6 +211,38 @@ class Page:
         return next((part for part in parts if part.startswith("| ")), "")
 
 
+def few_rows(table: str, beginnings: list[str]) -> str:
+    """A table of pandas without the numbers of its lines, of its lines those that somebody looks at, and no empty column
+
+    Args:
+        table: HTML, as pandas writes it
+        beginnings: of the first words of a line; all lines where there are none
+
+    Raises ValueError for a beginning that no line has.
+    """
+    root = ElementTree.fromstring(table)
+    body = root.find("tbody")
+    lines = list(body)
+    indices = [line.findtext("th") for line in lines]
+    if indices == [str(number) for number in range(len(lines))]:
+        for line in root.iter("tr"):
+            line.remove(line.find("th"))
+    found = set()
+    for line in lines:
+        words = "".join(line[0].itertext())
+        begins = [start for start in beginnings if words.startswith(start)]
+        found.update(begins)
+        if beginnings and not begins:
+            body.remove(line)
+    if lost := [start for start in beginnings if start not in found]:
+        raise ValueError(f"the table has no row that begins with {lost[0]!r}")
+    for column in reversed(list(zip(*root.iter("tr")))):
+        if not any("".join(cell.itertext()) for cell in column[1:]):
+            for line, cell in zip(root.iter("tr"), column):
+                line.remove(cell)
+    return ElementTree.tostring(root, encoding="unicode", method="html")
+
+
 class Verdict(NamedTuple):
     "A claim of the paper and, in a line, what came out"
 
@@ -302,7 +336,8 @@ def _shown(page: Page, part: Part) -> "NotebookNode | None":
         spoken = {kind: dict(alt=caption) for kind in data}
         outputs.append(v4.new_output("display_data", data, metadata=spoken))
     if part.table and not page.written_table(part.table):
-        data = page.data(part.table, "text/html")
+        ((kind, table),) = page.data(part.table, "text/html").items()
+        data = {kind: few_rows(table, part.rows)}
         outputs.append(v4.new_output("display_data", data))
     if part.printed:
         outputs.append(v4.new_output("stream", text=page.printed(part.printed)))
