@@ -786,6 +786,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                'memnb/contextual/logs.py'),
                                        'memnb.contextual.logs._band': ('contextual/logs.html#_band', 'memnb/contextual/logs.py'),
                                        'memnb.contextual.logs._bands': ('contextual/logs.html#_bands', 'memnb/contextual/logs.py'),
+                                       'memnb.contextual.logs._check_given': ( 'contextual/logs.html#_check_given',
+                                                                               'memnb/contextual/logs.py'),
                                        'memnb.contextual.logs._check_never': ( 'contextual/logs.html#_check_never',
                                                                                'memnb/contextual/logs.py'),
                                        'memnb.contextual.logs._judged_string': ( 'contextual/logs.html#_judged_string',

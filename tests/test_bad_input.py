@@ -1445,6 +1445,59 @@ def test_a_profile_with_a_control_character_is_a_line(tmp_path, capfd):
     assert "not YAML" in capfd.readouterr().err
 
 
+# ---- logs given in Python, and a store that cannot grow
+
+
+@pytest.mark.parametrize("column", ["string", "epoch", "test_loss"])
+def test_a_log_with_two_columns_of_one_name_is_refused(column):
+    from memnb import contextual
+
+    log = pd.DataFrame(
+        dict(string="a", epoch=[0, 1], train_loss=[2.0, 1], test_loss=[2.0, 2])
+    )
+    assert contextual.judged_log(log).looks.tolist() == [2]
+    # several further trainings may be a tuple
+    further = contextual.judged_log(log, log, (log, log))
+    assert further.looks.tolist() == [2]
+    twice = pd.concat([log, log[[column]]], axis=1)
+    for logs in ([twice], [log, twice], [log, log, twice]):
+        with pytest.raises(ValueError, match=f"several columns '{column}'"):
+            contextual.judged_log(*logs)
+
+
+@pytest.mark.parametrize("log", [[1, 2], dict(string=["a"])])
+def test_what_is_no_log_is_refused(log):
+    from memnb import contextual
+
+    with pytest.raises(ValueError, match="a log is a DataFrame or a file, not"):
+        contextual.judged_log(log)
+
+
+LIMITED = """
+import resource, signal, sys
+from memnb.run import cli
+from memnb.store import Store
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+def fill():
+    store = Store()
+    for i in range(1000): store.put("m", dict(request="generate"), str(i), "x" * 500)
+cli._app = lambda: lambda *args, **kw: fill()
+sys.exit(cli.main(["fill"]))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such limits")
+def test_a_store_that_may_not_grow_is_said_in_a_line(tmp_path):
+    env = os.environ | dict(MEMNB_STORE=str(tmp_path / "s.sqlite"))
+    ran = subprocess.run(
+        [sys.executable, "-c", LIMITED], env=env, capture_output=True, text=True
+    )
+    assert ran.returncode == 2, ran.stderr
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("memnb: ") and "ulimit -f" in line
+
+
 # ---- variables with quotes
 
 

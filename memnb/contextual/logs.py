@@ -255,6 +255,21 @@ def _reached(loss, bar, rule: str):
     )
 
 
+def _check_given(log: object) -> None:
+    "ValueError for a log that is no table and no file, or a table with two columns of one name"
+    if log is None or isinstance(log, (str, Path)):
+        return
+    if not isinstance(log, pd.DataFrame):
+        raise ValueError(
+            f"a log is a DataFrame or a file, not {type(log).__name__}"
+        )
+    twice = log.columns[log.columns.duplicated()]
+    if len(twice):
+        raise ValueError(
+            f"the table has several columns {twice[0]!r}; rename them"
+        )
+
+
 def read_log(
     log: pd.DataFrame | str | Path,
     by: Iterable[str] = (),
@@ -275,8 +290,10 @@ def read_log(
         raise ValueError(
             "again=... is one more training without the strings: give the first one as without=..."
         )
-    further = again if isinstance(again, list) else [again]
+    further = again if isinstance(again, list | tuple) else [again]
     given = [log, without, *further]
+    for one in given:
+        _check_given(one)
     files = [Path(one) for one in given if isinstance(one, (str, Path))]
     sums = [core.sha256(file) for file in files if file.is_file()]
     if len({*sums}) < len(sums):

@@ -934,6 +934,9 @@ def _os_words(error):
     words = " ".join(redact(str(error)).split()) or type(error).__name__
     if "database or disk is full" in words:
         return f"no room is left on the disk of the store: {_FULL}"
+    # SQLite's words for a limit on the size of files, and for a disk that fails
+    if words == "disk I/O error":
+        return f"the store cannot be written: is its disk full or damaged, or the size of files limited (ulimit -f)? {_FULL}"
     name = getattr(error, "filename", None)
     # errors of memnb's own are sentences without a number
     if getattr(error, "errno", None) is None:
