@@ -6,11 +6,14 @@
 __all__ = ['RUN', 'CHANGES', 'verdicts', 'Turned', 'differences', 'difference_text', 'board_text', 'write_boards']
 
 # %% ../nbs/rooms/difference.ipynb #88a9091e
+import filecmp
+import gc
 import io
 import shutil
 import subprocess
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +30,7 @@ from memnb.core import (
     share_dir,
 )
 from .papers import notebooks
+from .papers import paper as paper_of
 from .results import COLUMNS, MADE, NUMBERS
 
 # %% ../nbs/rooms/difference.ipynb #e0383d7b
@@ -37,7 +41,8 @@ def _shipped_dir():
     archive = None
     if top and shutil.which("git"):
         git = ["git", "-C", str(top)]
-        command = [*git, "archive", "--format=zip", "HEAD", "data/papers"]
+        # without compression: the archive is unpacked at once
+        command = [*git, "archive", "--format=zip", "-0", "HEAD", "data/papers"]
         archive = subprocess.run(command, capture_output=True)
     if archive and archive.returncode == 0:
         packed = io.BytesIO(archive.stdout)
@@ -87,6 +92,14 @@ def _compared(was: pd.DataFrame, now: pd.DataFrame) -> pd.DataFrame:
     columns = [c for c in COLUMNS if c in names and c not in MADE]
     was = results.completed(was, columns)
     now = results.completed(now, columns)
+    group = [*RUN, "quantity"]
+    summary = dict.fromkeys(("rows", *CHANGES), "sum")
+    summary["far"] = "max"
+    # the same rows in the same order, as most papers have: nothing to pair
+    if was.equals(now):
+        none = dict.fromkeys(CHANGES, False)
+        table = now[group].assign(rows=True, **none, far=0.0)
+        return table.groupby(group, as_index=False).agg(summary)
     keys = results.key_columns(columns)
     pairs = was.merge(
         now, "outer", keys, suffixes=("_was", "_now"), indicator=True
@@ -98,7 +111,6 @@ def _compared(was: pd.DataFrame, now: pd.DataFrame) -> pd.DataFrame:
     differs = (before != after) & ~(before.isna() & after.isna())
     changed = differs.any(axis=1) & (side == "both")
     share = _moved(before.value, after.value)
-    group = [*RUN, "quantity"]
     table = pairs[group].assign(
         rows=side != "left_only",
         new=side == "right_only",
@@ -106,11 +118,31 @@ def _compared(was: pd.DataFrame, now: pd.DataFrame) -> pd.DataFrame:
         changed=changed,
         far=share.where(changed).fillna(0),
     )
-    summary = dict.fromkeys(("rows", *CHANGES), "sum")
-    summary["far"] = "max"
     return table.groupby(group, as_index=False).agg(summary)
 
 # %% ../nbs/rooms/difference.ipynb #442d3312
+@contextmanager
+def _short_collections(paper: str) -> Iterator[None]:
+    """Within this block garbage is looked for among new objects alone: none of the libraries' that a paper needs.
+
+    statsmodels collects garbage in each of Holm's tests, which beside the objects of torch takes half of the time of a
+    board.
+    """
+    import statsmodels.stats.multitest  # noqa: F401
+
+    # with the libraries that its modules load
+    paper_of(paper)
+    # who has frozen objects before keeps them so
+    frozen = gc.get_freeze_count() > 0
+    if not frozen:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if not frozen:
+            gc.unfreeze()
+
+
 def verdicts(paper: str, rows: pd.DataFrame) -> dict[tuple[str, str], str]:
     """The verdicts of a paper's claims on measured rows: (claim, model) -> verdict.
 
@@ -120,7 +152,8 @@ def verdicts(paper: str, rows: pd.DataFrame) -> dict[tuple[str, str], str]:
     """
     exploratory = rows[rows.profile != results.CONFIRM]
     given = exploratory.dropna(axis=1, how="all")
-    board = claims.board(paper, given, results.reported(paper))
+    with _short_collections(paper):
+        board = claims.board(paper, given, results.reported(paper))
     return _verdicts_in(board)
 
 
@@ -159,6 +192,15 @@ def _turned(
     return turned
 
 
+def _same_files(folder: Path, *others: Path) -> bool:
+    "Whether the tables of a folder are, byte by byte, those of others; of a later one a file counts"
+    before = {file.name: file for file in folder.glob("*.parquet")}
+    after = {f.name: f for other in others for f in other.glob("*.parquet")}
+    return before.keys() == after.keys() and all(
+        filecmp.cmp(before[name], after[name], shallow=False) for name in before
+    )
+
+
 def _words_with_rows(*tops: Path) -> list[str]:
     "Papers with measured rows in some folders, in the order of their pages"
     folders = [folder for top in tops for folder in top.glob("*/measured")]
@@ -187,7 +229,8 @@ def differences(papers: list[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame]:
             # files of the last folder count
             folders = [top / word / "measured" for top in tops]
             was = results.rows_in(shipped / word / "measured")
-            now = results.rows_in(*folders)
+            unchanged = _same_files(shipped / word / "measured", *folders)
+            now = was if unchanged else results.rows_in(*folders)
             table = _compared(was, now).assign(paper=word)
             tables.append(table)
             # how long something took decides no claim
@@ -266,7 +309,9 @@ def board_text(paper: str) -> str:
     Args:
         paper: its word
     """
-    board = registered.with_confirmation(paper, claims.with_readings(paper))
+    with _short_collections(paper):
+        board = claims.with_readings(paper)
+        board = registered.with_confirmation(paper, board)
     return claims.shipped(board).to_csv(index=False, lineterminator="\n")
 
 

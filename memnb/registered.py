@@ -16,6 +16,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator
 from datetime import date
+from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
 
@@ -150,6 +151,8 @@ def _parts(node: object) -> object:
     return [type(node).__name__, *fields]
 
 
+# most claims of a paper need the same hundred functions
+@cache
 def syntax(function: Callable) -> str:
     """The syntax of a function as JSON: without docstring, types, layout and comments, which change no number.
 
@@ -383,12 +386,19 @@ def confirmed_board(paper: str, reported: pd.DataFrame = None) -> pd.DataFrame:
         reported: what the paper prints, as of `claims.board`
     """
     rows = results.measured(paper, confirm=True)
+    return _board_on(paper, rows, reported)
+
+
+def _board_on(
+    paper: str, rows: pd.DataFrame, reported: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    "The board on confirmatory rows"
     if not len(rows):
         return pd.DataFrame(columns=claims.BOARD)
     # the columns of the first rows, of which a confirmatory run may fill some
-    columns = results.measured(paper).columns.union(
-        rows.dropna(axis=1, how="all").columns, sort=False
-    )
+    first = results.measured(paper, categories=True)
+    given = rows.dropna(axis=1, how="all")
+    columns = first.columns.union(given.columns, sort=False)
     return claims.board(paper, rows.reindex(columns=columns), reported)
 
 # %% ../nbs/rooms/registered.ipynb #309bece7
@@ -397,10 +407,11 @@ def with_confirmation(paper: str, board: pd.DataFrame) -> pd.DataFrame:
 
     Claims about the numbers that a paper prints have no fresh rows, and stay ''.
     """
-    fresh = confirmed_board(paper)
+    rows = results.measured(paper, confirm=True)
+    fresh = _board_on(paper, rows)
     if not len(fresh):
         return board.assign(confirmed="")
-    same_rule = _unchanged(paper, results.measured(paper, confirm=True))
+    same_rule = _unchanged(paper, rows)
     verdicts = {(r.id, r.model): r.verdict for r in fresh.itertuples()}
     words = []
     for line in board.itertuples():

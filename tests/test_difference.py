@@ -1,5 +1,6 @@
 "`memnb diff`: what a run changed beside what ships, in a checkout and in an installed package."
 
+import gc
 import re
 import shutil
 import subprocess
@@ -137,6 +138,37 @@ def test_rows_that_the_claims_do_not_read(house, capsys):
     code, out, err = said(capsys, "capacity")
     assert code == 0 and " gone" in out and "Traceback" not in err
     assert "claims of capacity not compared" in err
+
+
+def test_tables_are_compared_byte_by_byte(tmp_path):
+    "Of two folders the later one counts, as where a run wrote beside what ships"
+    before, ships, written = (tmp_path / name for name in "abc")
+    for folder in before, ships, written:
+        folder.mkdir()
+    for folder in before, ships:
+        (folder / "x.parquet").write_bytes(b"rows")
+    assert difference._same_files(before, ships, written)
+    (written / "x.parquet").write_bytes(b"sowr")
+    assert not difference._same_files(before, ships, written)
+    (written / "x.parquet").write_bytes(b"rows")
+    assert difference._same_files(before, ships, written)
+    (written / "y.parquet").write_bytes(b"rows")
+    assert not difference._same_files(before, ships, written)
+
+
+@pytest.mark.parametrize("frozen_before", [False, True])
+def test_collections_are_short_for_a_board_alone(frozen_before):
+    "Objects are frozen within the block, and afterwards only if they were before"
+    if frozen_before:
+        gc.freeze()
+    else:
+        gc.unfreeze()
+    try:
+        with difference._short_collections("icl"):
+            assert gc.get_freeze_count() > 100_000
+        assert (gc.get_freeze_count() > 0) == frozen_before
+    finally:
+        gc.freeze()
 
 
 def test_runs_that_are_new_or_gone(house, capsys):
