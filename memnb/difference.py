@@ -97,8 +97,8 @@ def _compared(was: pd.DataFrame, now: pd.DataFrame) -> pd.DataFrame:
     summary["far"] = "max"
     # the same rows in the same order, as most papers have: nothing to pair
     if was.equals(now):
-        none = dict.fromkeys(CHANGES, False)
-        table = now[group].assign(rows=True, **none, far=0.0)
+        table = now[group].assign(rows=True, far=0.0)
+        table[CHANGES] = False
         return table.groupby(group, as_index=False).agg(summary)
     keys = results.key_columns(columns)
     pairs = was.merge(
