@@ -32,10 +32,15 @@ if TYPE_CHECKING:
 
 # %% ../nbs/rooms/plant.ipynb #41c02c8f
 DOSES = (64, 16, 4, 1)  # repetitions
-# shipped models whose items are one data set, and those of its other half; `bridged` goes on from `unbridged`, and `file-1` is `file` with other texts
+# shipped models whose items are one data set, and those of its other half; `bridged` goes on from `unbridged`, and `file-1` to `file-4` are `file` with other texts
 FILES = tuple(
     f + half
-    for f in ("file", "unbridged", "bridged", "file-1")
+    for f in (
+        "file",
+        "unbridged",
+        "bridged",
+        *(f"file-{n}" for n in range(1, 5)),
+    )
     for half in ("", "-swapped")
 )
 NEWS_LABELS = ("earn", "acq", "crude", "interest", "money-fx", "trade")

@@ -324,7 +324,7 @@ def record_run(
 
     'laptop' adds the controls of the paper's data sets and the invented world, 'night' what the second of two halves
     and the first say together, and, after the demonstrations that claims are about, other orders of them and CoDeC of
-    the same texts.
+    the same texts. A confirmatory run adds the same, without other orders: that claim was open before.
 
     Args:
         now: long rows of the run
@@ -337,7 +337,10 @@ def record_run(
     if profile == "laptop" and model.name == "planted:file":
         record_controls(profile, seed)
         record_world(profile, seed)
-    if profile == "night" and model.name.endswith("-swapped") and seed == 0:
+    # other seeds of a batch are further draws, and a confirmatory run begins at its own seed
+    is_first = seed == 0 or profile == results.CONFIRM
+    is_pair = profile in ("night", results.CONFIRM) and is_first
+    if is_pair and model.name.endswith("-swapped"):
         record_pair(
             model.name,
             profile,
@@ -347,7 +350,8 @@ def record_run(
             doses=sizes.doses,
         )
         if K in sizes.ks:
-            record_orders(model.name, profile)
+            if profile != results.CONFIRM:
+                record_orders(model.name, profile)
             record_codec(model.name, profile, seed)
             if model.name == "planted:file-swapped":
                 record_codec_alone(profile, seed)
@@ -384,8 +388,8 @@ def record_pair(
     """
     name = model.removeprefix("planted:").removesuffix("-swapped")
     names = [f"planted:{name}", f"planted:{name}-swapped"]
-    draws = [0]
-    for draw in range(1, 100):
+    draws = [seed]
+    for draw in range(seed + 1, seed + 100):
         if answer_files(f"{_name_of(profile, names[1], draw)}.jsonl"):
             draws.append(draw)
     answers = [_half_answers(half, profile, draws) for half in names]
@@ -445,7 +449,8 @@ def record_codec(
     files = [name, f"{name}-swapped"]
     items = [plant.truth(file) for file in files]
     answers = [
-        often_alike(kept_answers(f"planted:{file}", profile)) for file in files
+        often_alike(kept_answers(f"planted:{file}", profile, draw=seed))
+        for file in files
     ]
     rows = Rows(dataset=name)
     for form in forms:
