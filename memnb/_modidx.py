@@ -1921,6 +1921,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                   'memnb.registered._board_on': ('rooms/registered.html#_board_on', 'memnb/registered.py'),
                                   'memnb.registered._constants_below': ('rooms/registered.html#_constants_below', 'memnb/registered.py'),
                                   'memnb.registered._deciding_bound': ('rooms/registered.html#_deciding_bound', 'memnb/registered.py'),
+                                  'memnb.registered._fresh_verdicts': ('rooms/registered.html#_fresh_verdicts', 'memnb/registered.py'),
                                   'memnb.registered._is_hook': ('rooms/registered.html#_is_hook', 'memnb/registered.py'),
                                   'memnb.registered._is_ours': ('rooms/registered.html#_is_ours', 'memnb/registered.py'),
                                   'memnb.registered._mentioned': ('rooms/registered.html#_mentioned', 'memnb/registered.py'),

@@ -127,6 +127,8 @@ class Rules(BaseModel, extra="forbid"):
     ] = {}  # section of the page -> claims that it looks at
     # asker -> unit, or claim -> how many units the profile `confirm` has
     confirm: dict[str, dict[str, int]] = {}
+    # asker of the profile `confirm` -> the asker whose claims it confirms, as a model of the same recipe
+    again: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _names_are_known(self):

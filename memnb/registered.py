@@ -14,6 +14,7 @@ import inspect
 import json
 import math
 import textwrap
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import date
 from functools import cache
@@ -402,30 +403,40 @@ def _board_on(
     return claims.board(paper, rows.reindex(columns=columns), reported)
 
 # %% ../nbs/rooms/registered.ipynb #309bece7
+def _fresh_verdicts(paper: str, fresh: pd.DataFrame) -> dict[tuple, set[str]]:
+    "Verdicts of new rows, by claim and asker of the first rows; several where several models of its recipe were asked"
+    first_of = claims.rules(paper).again
+    verdicts = defaultdict(set)
+    for line in fresh.itertuples():
+        asker = first_of.get(line.model, line.model)
+        verdicts[line.id, asker].add(line.verdict)
+    return verdicts
+
+
 def with_confirmation(paper: str, board: pd.DataFrame) -> pd.DataFrame:
     """A board with the column `confirmed`: 'confirmed', 'not confirmed', 'rule changed', or '' without such rows.
 
-    Claims about the numbers that a paper prints have no fresh rows, and stay ''.
+    Claims about the numbers that a paper prints have no fresh rows, and stay ''. If several new models of one recipe
+    were asked, each of them has to give the verdict.
     """
     rows = results.measured(paper, confirm=True)
     fresh = _board_on(paper, rows)
     if not len(fresh):
         return board.assign(confirmed="")
     same_rule = _unchanged(paper, rows)
-    verdicts = {(r.id, r.model): r.verdict for r in fresh.itertuples()}
+    verdicts = _fresh_verdicts(paper, fresh)
     words = []
     for line in board.itertuples():
-        verdict = verdicts.get((line.id, line.model), claims.NOT_ASKED)
+        found = verdicts.get((line.id, line.model), {claims.NOT_ASKED})
         if (
             line.about == claims.PRINTED
-            or claims.NOT_ASKED in (verdict, line.verdict)
+            or claims.NOT_ASKED in {*found, line.verdict}
             or line.verdict == claims.OPEN
         ):
             words.append("")
         elif not same_rule.get(line.id):
             words.append(CHANGED)
         else:
-            words.append(
-                CONFIRMED if verdict == line.verdict else NOT_CONFIRMED
-            )
+            same = found == {line.verdict}
+            words.append(CONFIRMED if same else NOT_CONFIRMED)
     return board.assign(confirmed=words)
