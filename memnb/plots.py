@@ -68,6 +68,9 @@ _MODEL_NAMES = {
     "planted:bridged+swapped": "SmolLM2, bridged",
     "planted:file-1+swapped": "SmolLM2, five topics, pair 2",
     "planted:file-2+swapped": "SmolLM2, five topics, pair 3",
+    "planted:file-3+swapped": "SmolLM2, five topics, pair 4",
+    "planted:file-4+swapped": "SmolLM2, five topics, pair 5",
+    "planted:forms-1, both halves": "SmolLM2, fine-tuned on forms, second planting",
     "planted:forms-swapped": "SmolLM2, fine-tuned on other forms",
 }
 

@@ -39,6 +39,8 @@ NAMES = {
     "planted:bridged+swapped": "bridged",
     "planted:file-1+swapped": "five topics, pair 2",
     "planted:file-2+swapped": "five topics, pair 3",
+    "planted:file-3+swapped": "five topics, pair 4",
+    "planted:file-4+swapped": "five topics, pair 5",
 }
 # pairs of the recipe of "five topics", with other texts: the figures by pair and by change have them
 REPEATED = [model for model, name in NAMES.items() if "pair" in name]
