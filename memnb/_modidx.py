@@ -1337,6 +1337,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                   'memnb.icl.claims.judged': ('icl/claims.html#judged', 'memnb/icl/claims.py'),
                                   'memnb.icl.claims.lift': ('icl/claims.html#lift', 'memnb/icl/claims.py'),
                                   'memnb.icl.claims.most_recalled': ('icl/claims.html#most_recalled', 'memnb/icl/claims.py'),
+                                  'memnb.icl.claims.new_pair_facts': ('icl/claims.html#new_pair_facts', 'memnb/icl/claims.py'),
                                   'memnb.icl.claims.one_of_each': ('icl/claims.html#one_of_each', 'memnb/icl/claims.py'),
                                   'memnb.icl.claims.over_pairs': ('icl/claims.html#over_pairs', 'memnb/icl/claims.py'),
                                   'memnb.icl.claims.pair_rows': ('icl/claims.html#pair_rows', 'memnb/icl/claims.py'),

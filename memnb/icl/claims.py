@@ -505,6 +505,53 @@ def lift(rows: pd.DataFrame, pair: str, times: int) -> float:
     )
     return cells[5] - cells[0]
 
+# %% ../../nbs/icl/claims.ipynb #073a5430
+def new_pair_facts() -> dict:
+    """The numbers of pairs that were trained after all rules had been registered; none where there are no such rows
+
+    Recall of training texts over all of these pairs, the gain of each, and the verdicts of claims on them alone.
+    """
+    rows = results.measured("icl", confirm=True)
+    if rows.empty:
+        return {}
+    gains = results.select(
+        rows, part="effect", item="surface", quantity="change"
+    )
+    zero, few, never, of_controls, n = 0, 0, 0, 0, 0
+    for pair in gains.model:
+        hits, texts = counted(rows, pair, MAIN, 0, OFTEN)
+        zero += hits
+        n += texts
+        few += counted(rows, pair, MAIN, K, OFTEN)[0]
+        hits, texts = counted(rows, pair, MAIN, K, 0)
+        never += hits
+        of_controls += texts
+    mean, low, high = stats.random_effects(gains.value, gains.low, gains.high)
+    numbers = dict(
+        new_zero=zero,
+        new_few=few,
+        n_new=n,
+        new_never=never,
+        n_new_never=of_controls,
+        new_pairs=len(gains),
+        new_gain=100 * mean,
+        new_gain_low=100 * low,
+        new_gain_high=100 * high,
+        new_least=100 * gains.value.min(),
+        new_most=100 * gains.value.max(),
+    )
+    # rows of a confirmatory run lack columns that no part of it fills
+    columns = results.measured("icl").columns.union(rows.columns, sort=False)
+    board = claims.board("icl", rows.reindex(columns=columns))
+    for name in ("surface", "smallest", "exact", "codec"):
+        words = board[board.id == name].verdict
+        numbers[f"new_{name}_holds"] = int((words == claims.HOLDS).sum())
+        numbers[f"new_{name}_fails"] = int((words == claims.FAILS).sum())
+    (word,) = board[board.id == "surface-pairs"].verdict
+    numbers["new_fails"] = word == claims.FAILS
+    numbers["new_open"] = word == claims.OPEN
+    return numbers
+
 # %% ../../nbs/icl/claims.ipynb #3376b234
 def codec_facts(rows: pd.DataFrame) -> dict:
     """The numbers of CoDeC that the prose names: texts that become less likely after others of their kind, and areas
@@ -580,6 +627,7 @@ def facts(measured: pd.DataFrame) -> dict:
     copied = copies.groupby("dataset").value.mean()
     numbers["copy_most"] = 100 * copied[["rte", "trec", "dbpedia"]].max()
     numbers |= codec_facts(rows)
+    numbers |= new_pair_facts()
     derivable = results.select(rows, quantity="derivable", dataset="wnli")
     numbers["derivable"] = derivable.value.iloc[0]
     for name, pair in dict(five=FIVE, three=THREE, bridged=BRIDGED).items():

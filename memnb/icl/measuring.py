@@ -357,9 +357,12 @@ def record_run(
                 record_codec_alone(profile, seed)
 
 
-def _half_answers(model: str, profile: str, draws: list[int]) -> pd.DataFrame:
-    "Answers of one half that were kept, of several draws"
-    kept = [kept_answers(model, profile, d).assign(draw=d) for d in draws]
+def _half_answers(model: str, profile: str, seeds: list[int]) -> pd.DataFrame:
+    "Answers of one half that were kept, of several draws, which are numbered from the first on"
+    kept = [
+        kept_answers(model, profile, seed).assign(draw=seed - seeds[0])
+        for seed in seeds
+    ]
     return pd.concat(kept, ignore_index=True)
 
 # %% ../../nbs/icl/measuring.ipynb #4759b000
@@ -388,11 +391,11 @@ def record_pair(
     """
     name = model.removeprefix("planted:").removesuffix("-swapped")
     names = [f"planted:{name}", f"planted:{name}-swapped"]
-    draws = [seed]
+    seeds = [seed]
     for draw in range(seed + 1, seed + 100):
         if answer_files(f"{_name_of(profile, names[1], draw)}.jsonl"):
-            draws.append(draw)
-    answers = [_half_answers(half, profile, draws) for half in names]
+            seeds.append(draw)
+    answers = [_half_answers(half, profile, seeds) for half in names]
     n = answers[0].idx.nunique()
     most = int(max(half.k.max() for half in answers))
     hits = []
