@@ -527,6 +527,16 @@ def new_pair_facts() -> dict:
         never += hits
         of_controls += texts
     mean, low, high = stats.random_effects(gains.value, gains.low, gains.high)
+    first = results.select(
+        judged(results.measured("icl")),
+        part="effect",
+        item="surface",
+        quantity="change",
+        model=[FIVE, THREE, AGAIN],
+    )
+    six = pd.concat([first, gains])
+    of_six = stats.random_effects(six.value, six.low, six.high)
+    ordered = gains.value.sort_values()
     numbers = dict(
         new_zero=zero,
         new_few=few,
@@ -537,19 +547,26 @@ def new_pair_facts() -> dict:
         new_gain=100 * mean,
         new_gain_low=100 * low,
         new_gain_high=100 * high,
-        new_least=100 * gains.value.min(),
-        new_most=100 * gains.value.max(),
+        new_second=100 * ordered.iloc[-2],
+        new_most=100 * ordered.iloc[-1],
+        all_pairs=len(six),
+        all_gain=100 * of_six.value,
+        all_gain_low=100 * of_six.low,
+        all_gain_high=100 * of_six.high,
     )
     # rows of a confirmatory run lack columns that no part of it fills
     columns = results.measured("icl").columns.union(rows.columns, sort=False)
     board = claims.board("icl", rows.reindex(columns=columns))
-    for name in ("surface", "smallest", "exact", "codec"):
-        words = board[board.id == name].verdict
-        numbers[f"new_{name}_holds"] = int((words == claims.HOLDS).sum())
-        numbers[f"new_{name}_fails"] = int((words == claims.FAILS).sum())
-    (word,) = board[board.id == "surface-pairs"].verdict
-    numbers["new_fails"] = word == claims.FAILS
-    numbers["new_open"] = word == claims.OPEN
+    for name in ("surface", "smallest", "exact"):
+        words = sorted(board[board.id == name].verdict)
+        numbers[f"new_{name}_differs"] = words == sorted(
+            [claims.HOLDS, claims.HOLDS, claims.FAILS]
+        )
+    words = board[board.id == "codec"].verdict
+    numbers["new_reversed"] = bool((words == claims.FAILS).all())
+    verdict = board.set_index("id").verdict
+    numbers["new_open"] = verdict["surface-pairs"] == claims.OPEN
+    numbers["new_detects"] = verdict["detects"] == claims.HOLDS
     return numbers
 
 # %% ../../nbs/icl/claims.ipynb #3376b234
