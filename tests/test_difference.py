@@ -173,7 +173,8 @@ def test_collections_are_short_for_a_board_alone(frozen_before):
 
 def test_runs_that_are_new_or_gone(house, capsys):
     folder = house / "data/papers"
-    gone = len(results.measured("icl")[["profile", "seed"]].drop_duplicates())
+    parts = [results.measured("icl", confirm=new) for new in (False, True)]
+    gone = len(pd.concat(parts)[["profile", "seed"]].drop_duplicates())
     shutil.rmtree(folder / "icl")
     row = dict(part="x", quantity="rate", value=1.0, model="me")
     results.record("tabular", pd.DataFrame([row]), "laptop", 7)
