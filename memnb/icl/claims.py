@@ -506,56 +506,41 @@ def lift(rows: pd.DataFrame, pair: str, times: int) -> float:
     return cells[5] - cells[0]
 
 # %% ../../nbs/icl/claims.ipynb #073a5430
-def new_pair_facts() -> dict:
+def new_pair_facts(first: pd.DataFrame) -> dict:
     """The numbers of pairs that were trained after all rules had been registered; none where there are no such rows
 
-    Recall of training texts over all of these pairs, the gain of each, and the verdicts of claims on them alone.
+    Recall over all of these pairs, the gain of each, and the verdicts of claims on them alone.
+
+    Args:
+        first: measured rows of the other pairs, that claims are judged by
     """
     rows = results.measured("icl", confirm=True)
     if rows.empty:
         return {}
-    gains = results.select(
-        rows, part="effect", item="surface", quantity="change"
+    surface = dict(part="effect", item="surface", quantity="change")
+    gains = results.select(rows, **surface)
+
+    def over_new_pairs(k: int, times: int) -> tuple[int, int]:
+        "Texts that are reproduced, and all that count, of the new pairs together"
+        of_pairs = [counted(rows, pair, MAIN, k, times) for pair in gains.model]
+        hits, texts = zip(*of_pairs)
+        return sum(hits), sum(texts)
+
+    numbers = {}
+    numbers["new_zero"], numbers["n_new"] = over_new_pairs(0, OFTEN)
+    numbers["new_few"] = over_new_pairs(K, OFTEN)[0]
+    numbers["new_never"], numbers["n_new_never"] = over_new_pairs(K, 0)
+    *_, numbers["new_second"], numbers["new_most"] = (
+        100 * gains.value.sort_values()
     )
-    zero, few, never, of_controls, n = 0, 0, 0, 0, 0
-    for pair in gains.model:
-        hits, texts = counted(rows, pair, MAIN, 0, OFTEN)
-        zero += hits
-        n += texts
-        few += counted(rows, pair, MAIN, K, OFTEN)[0]
-        hits, texts = counted(rows, pair, MAIN, K, 0)
-        never += hits
-        of_controls += texts
-    mean, low, high = stats.random_effects(gains.value, gains.low, gains.high)
-    first = results.select(
-        judged(results.measured("icl")),
-        part="effect",
-        item="surface",
-        quantity="change",
-        model=[FIVE, THREE, AGAIN],
-    )
-    six = pd.concat([first, gains])
-    of_six = stats.random_effects(six.value, six.low, six.high)
-    ordered = gains.value.sort_values()
-    numbers = dict(
-        new_zero=zero,
-        new_few=few,
-        n_new=n,
-        new_never=never,
-        n_new_never=of_controls,
-        new_pairs=len(gains),
-        new_gain=100 * mean,
-        new_gain_low=100 * low,
-        new_gain_high=100 * high,
-        new_second=100 * ordered.iloc[-2],
-        new_most=100 * ordered.iloc[-1],
-        all_pairs=len(six),
-        all_gain=100 * of_six.value,
-        all_gain_low=100 * of_six.low,
-        all_gain_high=100 * of_six.high,
-    )
+    others = results.select(first, **surface, model=[FIVE, THREE, AGAIN])
+    for name, pairs in dict(new=gains, all=pd.concat([others, gains])).items():
+        mean = stats.random_effects(pairs.value, pairs.low, pairs.high)
+        numbers[f"{name}_gain"] = 100 * mean.value
+        numbers[f"{name}_gain_low"] = 100 * mean.low
+        numbers[f"{name}_gain_high"] = 100 * mean.high
     # rows of a confirmatory run lack columns that no part of it fills
-    columns = results.measured("icl").columns.union(rows.columns, sort=False)
+    columns = first.columns.union(rows.columns, sort=False)
     board = claims.board("icl", rows.reindex(columns=columns))
     for name in ("surface", "smallest", "exact"):
         words = sorted(board[board.id == name].verdict)
@@ -644,7 +629,7 @@ def facts(measured: pd.DataFrame) -> dict:
     copied = copies.groupby("dataset").value.mean()
     numbers["copy_most"] = 100 * copied[["rte", "trec", "dbpedia"]].max()
     numbers |= codec_facts(rows)
-    numbers |= new_pair_facts()
+    numbers |= new_pair_facts(rows)
     derivable = results.select(rows, quantity="derivable", dataset="wnli")
     numbers["derivable"] = derivable.value.iloc[0]
     for name, pair in dict(five=FIVE, three=THREE, bridged=BRIDGED).items():
