@@ -530,9 +530,8 @@ def new_pair_facts(first: pd.DataFrame) -> dict:
     numbers["new_zero"], numbers["n_new"] = over_new_pairs(0, OFTEN)
     numbers["new_few"] = over_new_pairs(K, OFTEN)[0]
     numbers["new_never"], numbers["n_new_never"] = over_new_pairs(K, 0)
-    *_, numbers["new_second"], numbers["new_most"] = (
-        100 * gains.value.sort_values()
-    )
+    largest = 100 * gains.value.nlargest(2)
+    numbers["new_most"], numbers["new_second"] = largest
     others = results.select(first, **surface, model=[FIVE, THREE, AGAIN])
     for name, pairs in dict(new=gains, all=pd.concat([others, gains])).items():
         mean = stats.random_effects(pairs.value, pairs.low, pairs.high)
