@@ -530,7 +530,11 @@ def order_effects(halves: list[pd.DataFrame], k: int = K) -> Rows:
 
 
 def record_orders(
-    model: str, profile: str, k: int = K, orders: tuple[int, ...] = (1, 2)
+    model: str,
+    profile: str,
+    k: int = K,
+    orders: tuple[int, ...] = (1, 2),
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Both halves of a file after the same demonstrations in other orders, recorded beside the rows of the pair
 
@@ -539,6 +543,7 @@ def record_orders(
         profile: batch profile, whose answers of both halves are kept
         k: demonstrations
         orders: seeds of the other orders
+        seed: of the run whose answers are kept
 
     Returns:
         long rows of the pair, with `model`
@@ -546,12 +551,14 @@ def record_orders(
     name = model.removeprefix("planted:").removesuffix("-swapped")
     halves = []
     for file in (name, f"{name}-swapped"):
-        kept = kept_answers(f"planted:{file}", profile)
+        kept = kept_answers(f"planted:{file}", profile, seed)
         first = results.select(kept, setting=MAIN, k=k)
         most = int(kept.k.max())
         items = plant.truth(file)
         often = items.dose[items.role == "query"].max()
-        instances = task(file, kept.idx.nunique(), most, doses=[often])
+        instances = task(
+            file, kept.idx.nunique(), most, seed=seed, doses=[often]
+        )
         asked = lm.load(f"planted:{file}", mode="completion")
         parts = [first.assign(order=0)]
         for order in orders:
@@ -574,7 +581,7 @@ def record_orders(
         "icl",
         rows.frame(ROW_KEYS).round(6),
         profile,
-        0,
+        seed,
         model=pair_of(f"planted:{name}"),
         mode="orders",
     )
