@@ -403,9 +403,18 @@ def placeholder(why: str) -> "Figure":
 
 # %% ../nbs/rooms/plots.ipynb #5ce75b05
 def to_html(table: pd.DataFrame, **how) -> "HTML":
-    "A table, a DataFrame, for display, without the plain copy that notebooks keep beside it; `how` is of its own `to_html`"
+    """A table for display, without the plain copy that notebooks keep beside it
+
+    Args:
+        table: a DataFrame; unnamed numbers 0, 1, 2, ... of its rows say nothing and are left out
+        how: of the `to_html` of pandas, as `index=True`
+    """
     from IPython.display import HTML
 
+    is_range = isinstance(table.index, pd.RangeIndex)
+    from_zero = table.index.equals(pd.RangeIndex(len(table)))
+    says_nothing = is_range and from_zero and table.index.name is None
+    how.setdefault("index", not says_nothing)
     html = table.to_html(border=0, **how)
     # cells of a row on one line: a third of what a notebook would hold is indentation
     return HTML(re.sub(r"\n +(<(?:t[dh]|/tr)\b)", r"\1", html))

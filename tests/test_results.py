@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -144,6 +145,28 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_old_one(tmp_path):
     with pytest.raises(OSError, match="no space"):
         plots.to_png(fig, file)
     assert file.read_bytes() == whole and [*tmp_path.iterdir()] == [file]
+
+
+@pytest.mark.parametrize(
+    "index, how, printed",
+    [
+        (None, {}, False),
+        (None, dict(index=True), True),
+        (["x", "y"], {}, True),
+        (["x", "y"], dict(index=False), False),
+        (pd.RangeIndex(2, name="k"), {}, True),
+        (pd.RangeIndex(1, 3), {}, True),
+        ([0, 1], {}, True),
+    ],
+)
+def test_numbers_of_rows_are_not_printed_but_names_are(index, how, printed):
+    from memnb.plots import to_html
+
+    table = pd.DataFrame(dict(a=[5, 6]), index=index)
+    html = to_html(table, **how).data
+    head, body = html.split("<tbody>")
+    assert "<th>a</th>" in head and body.count("<th>") == 2 * printed
+    assert re.findall("<td>(.*?)</td>", body) == ["5", "6"]
 
 
 def test_a_file_cut_anywhere_is_refused(home):
