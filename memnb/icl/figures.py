@@ -614,7 +614,7 @@ def fig_x_codec(measured: pd.DataFrame, reported: pd.DataFrame = None):
     caption = (
         "Left: texts that become less likely after five others of their kind. CoDeC expects this of training "
         "texts, not of controls. Right: how well four scores distinguish training texts from controls; at 0.5 a score "
-        "does not, and below it its rule is reversed. In the lowest line each text was a document of its "
+        "is no better than chance, below it its rule is reversed. In the lowest line each text was a document of its "
         "own in training, in the others it stood among texts of its file."
     )
     n = f"{areas.n.min():.0f} to {areas.n.max():.0f} texts per line"
