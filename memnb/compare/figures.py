@@ -255,7 +255,7 @@ def fig7(axs: np.ndarray, rows: pd.DataFrame):
         ax.set_xticks(x, [f"{100 * v:g}%" for v in x], fontsize=7)
         ax.minorticks_off()
     return (
-        "Averaged over models and pools. Where many texts have the "
+        "Share of training texts detected, a mean over models and pools. Where many texts have the "
         "same score, as for extraction, ties are broken at random, so a measure that detects nothing lies on the "
         "grey line.",
         _without_bars(rows),
