@@ -718,6 +718,6 @@ def fig_x_tau(
         plots.foot(
             m, f"{d.n.min()} or more replicates per language", "95 % t"
         ).replace("bars:", "bands:"),
-        f"Means over replicates. Dots: τ = {tau:g}, one threshold for all languages. On the dotted line τ is the "
+        f"Kendall's correlation by the threshold of recollection, mean over replicates. Dots: τ = {tau:g}, one threshold for all languages. On the dotted line τ is the "
         "loss of the true distribution of the language.",
     )
