@@ -237,8 +237,8 @@ def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
             f"{caps.config.nunique()} models",
             "95 % t over replicates",
         ),
-        "Left: each capacity against the size of its model. A triangle is a lower bound: that twice the steps "
-        "would add less than 2 % is not certain there. Bars are limits of the power law of long trainings, where it "
+        "Left: each capacity against the size of its model. A triangle is a lower bound: with twice the steps "
+        "the model may store 2 % more. Bars are limits of the power law of long trainings, where it "
         "is tested. Right: bits of one model while it trains, by the number of sequences.",
     )
 
