@@ -526,7 +526,7 @@ def fig_x_total(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return (
         _replicates(part),
-        "Solid: against a model of the same size that was trained on all texts, these included, as in "
+        "Bits memorized of all training texts together. Solid: against a model of the same size that was trained on all texts, these included, as in "
         "the paper. Dashed: against one that was trained on other texts only. The fall of the solid line "
         "follows from the definition, since its reference was trained on the same texts.",
     )
@@ -566,7 +566,7 @@ def fig11(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     b.set(xlim=(0.45, 1.03), ylim=(-0.03, 1.05))
     return (
         _replicates(text),
-        "Left: a threshold at the median of all losses; 0.5 is guessing. Right: each training by both "
+        "Left: F1 of membership inference, with a threshold at the median of all losses; 0.5 is guessing. Right: each training by both "
         "scores. Below the diagonal membership succeeds more often than extraction, but its scale begins "
         "at 0.5 and that of extraction at 0.",
     )
@@ -779,7 +779,7 @@ def fig16(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         ax.set(xlabel="bits of the model / bits by chance")
     return (
         plots.foot(t, "one training per panel"),
-        "The first data size beyond the capacity of the model. A rate of 1 is no compression. Where both "
+        "Compression rates of members and others, at the first data size beyond the capacity of the model. A rate of 1 is no compression. Where both "
         "histograms overlap, the loss cannot tell members from others.",
     )
 

@@ -201,7 +201,7 @@ def fig7(
         fig,
         "Lengths of strings",
         f"n = {n:,} sampled strings per language",
-        "Grey: exact, from the rules. Points: a sample as large as the paper's. L1 and L2 have one length; "
+        "Lengths of the strings of eight languages. Grey: exact, from the rules. Points: a sample as large as the paper's. L1 and L2 have one length; "
         "lengths above 125 are not drawn.",
     )
 
@@ -452,7 +452,7 @@ def fig9(
     ticks = [*range(0, 51, 10)]
     ax.set_yticks([*ticks, never], [*map(str, ticks), "never"])
     _legend(ax)
-    caption = "A dot is a replicate, a bar the median. Strings in the top row are never memorized."
+    caption = "The epoch from which on a string is memorized. A dot is a replicate, a bar the median. Strings in the top row are never memorized."
     if papers_own:
         circles = "Open circles: the epochs that the paper prints, for recollection only."
         return _foot(m), f"{caption} {circles}"
@@ -678,7 +678,7 @@ def fig_x_learners(
         fig,
         "Other numbers of strings, other copies, other learners",
         "bars: 95 % t, exact where all replicates agree · n: replicates",
-        "Kendall's correlation of frequency and earliness, as above. Copies are 8, 3 and 1 where nothing else "
+        "Kendall's correlation of frequency and earliness, mean over replicates. Copies are 8, 3 and 1 where nothing else "
         "is said. Learners are networks trained from scratch (layers x width, learning rate 0.002 or the one "
         "named), a pretrained model that is fine-tuned, and a model that only counts.",
     )

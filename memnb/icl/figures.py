@@ -663,7 +663,7 @@ def fig_x_dose(measured: pd.DataFrame, reported: pd.DataFrame = None):
         )
         ax.legend(loc="upper left")
     caption = (
-        "Prompts of pairs and labels; the models of five topics. At 0 are the controls: what is "
+        "Recall of the models of five topics, with prompts of pairs and labels. At 0 are the controls: what is "
         "reproduced of them is a guess."
     )
     return plots.finish(
@@ -777,8 +777,8 @@ def fig_x_copies(measured: pd.DataFrame, reported: pd.DataFrame):
         _legend(fig, axs[0])
     n = sorted({int(x) for x in rates.n})
     caption = (
-        "The second piece of the demonstration whose first piece is most similar, for instances "
-        "that need memory. Hollow: what the paper prints of GPT-4 with 200 demonstrations."
+        "A baseline without a model, for instances that need memory: it answers with the second piece "
+        "of the demonstration whose first piece is most similar. Hollow: what the paper prints of GPT-4 with 200 demonstrations."
     )
     foot = plots.foot(
         m.drop(columns="model"),

@@ -454,7 +454,7 @@ def fig_x_ladder(
     untuned = losses[losses.setting != "tuned"]
     return (
         plots.foot(untuned, f"{losses.n.max():.0f} queries", "95 %"),
-        "The packaged model, tuned on few-shot prompts of newsgroups and Reuters news; commodities are not "
+        "SmolLM2, tuned on few-shot prompts of newsgroups and Reuters news; commodities are not "
         "among them. A line is a training. Dotted: always naming the most frequent label.",
     )
 
@@ -607,7 +607,7 @@ def fig_x_orders(
         _foot(used, "texts per guarantee", "95 % Student's t over texts")
         if len(used)
         else "",
-        "Left, from Table 4 alone, if a divergence is proportional to its order. Hollow: the order of the bound, as "
+        "What the audit finds, as a share of the guarantee. Left, from Table 4 alone, if a divergence is proportional to its order. Hollow: the order of the bound, as "
         "printed; filled: the order at which the audit finds least. Right, at all guarantees; squares are divergences "
         "of fifty private prompts of our own, measured at these orders. Every order is valid. Google's dp-accounting "
         "chooses the same orders.",

@@ -846,7 +846,7 @@ def fig_x_eyes(measured: pd.DataFrame, reported: pd.DataFrame = None):
             bbox_to_anchor=(1, 1),
         )
     caption = (
-        "Share of known rows found, with the prompts of Table 1. For the header test a point is a single cut; the test takes "
+        "Share of rows found, by how often they were repeated in fine-tuning, with the prompts of Table 1. For the header test a point is a single cut; the test takes "
         "the best of four. Controls are rows of the same files, not in training; a control whose first token is right was guessed."
     )
     n = f"{counts.n.min():.0f} to {counts.n.max():.0f} per point"
@@ -971,7 +971,7 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
         axs[0][0].set_ylabel("percent, and points of accuracy")
         axs[0][-1].legend(loc="upper left", bbox_to_anchor=(1, 1))
     caption = (
-        "Blue: share of rows that a test finds, with the prompts of Table 1; of the header a point is a single cut. Orange: by how "
+        "By number of repetitions in fine-tuning. Blue: share of rows that a test finds, with the prompts of Table 1; of the header a point is a single cut. Orange: by how "
         "many points accuracy rises, compared with the same rows in the model that had them as controls."
     )
     sizes = sorted({f"{n:.0f}" for n in gains.n}, key=int)
