@@ -1102,8 +1102,8 @@ def load(
     )
 
 # %% ../nbs/rooms/data.ipynb #e8662467
-def _text_records(text: str) -> pd.DataFrame:
-    "Texts of a plain file: blank lines separate them; without one, each line is a text"
+def _text_records(text: str, what: str) -> pd.DataFrame:
+    "Texts of a plain file: blank lines separate them, which is said; without one, each line is a text"
     text = text.strip()
     # not `splitlines`: a letter or two end lines for Python that end none in an editor
     if "\n" not in text:
@@ -1111,6 +1111,10 @@ def _text_records(text: str) -> pd.DataFrame:
     parts = re.split(r"\n\s*\n", text)
     if len(parts) < 2:
         parts = text.split("\n")
+    elif any("\n" in part.strip() for part in parts):
+        say(
+            f"{what}: {len(parts)} texts, which end at blank lines; in a file without blank lines each line is a text"
+        )
     bare = filter(None, map(str.strip, parts))
     return pd.DataFrame(dict(text=[*bare]), dtype=str)
 
@@ -1140,7 +1144,7 @@ def read_frame(
             raise DataError(f"{what} is a damaged parquet file: {e}") from None
     text = _decode(raw, what, encoding)
     if path.suffix.lower() in (".txt", ".md"):
-        return _text_records(text)
+        return _text_records(text, what)
     if _JSON.match(text):
         records = [
             record if isinstance(record, dict) else dict(text=record)

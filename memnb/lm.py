@@ -359,6 +359,21 @@ def _begins_to_repeat(answer: str, messages: list) -> bool:
     return is_part and not is_line and _stands_once(begun, messages)
 
 
+# answers of one call; fewer may be quotes, more are a habit of the model or its server
+_LEAST_QUOTING = 3
+
+
+def _quotes_question(answer: str, messages: list) -> bool:
+    "Whether an answer has a copy of its question behind other words, blanks aside, or began one and ended"
+    question = _question(messages)
+    place = answer.find(question[:LEAST_ECHO])
+    if len(question) < LEAST_ECHO or not _stands_once(question, messages):
+        return False
+    if " ".join(question.split()) in " ".join(answer.split()):
+        return True
+    return place > 0 and _begins_to_repeat(answer[place:], messages)
+
+
 @patch
 def _asked_again(
     self: LM, prompts: list, answers: list, settings: dict, reuse: bool
@@ -399,6 +414,7 @@ def _without_echoes(
     answers = self._asked_again(prompts, answers, settings, reuse)
     counts = {}
     kept = []
+    quoting = []
     for prompt, answer in zip(prompts, answers):
         if isinstance(prompt, list) and type(answer) is str:
             echo = without_echo(answer, prompt)
@@ -407,7 +423,12 @@ def _without_echoes(
                 places = self.echoes.setdefault(echo.repeated, set())
                 places.add(json.dumps(prompt))
                 answer = _until(echo.text, settings["stop"])
+            elif _quotes_question(answer, prompt):
+                quoting.append(json.dumps(prompt))
         kept.append(answer)
+    if len(quoting) >= _LEAST_QUOTING:
+        counts["behind words"] = len(quoting)
+        self.echoes.setdefault("behind words", set()).update(quoting)
     for repeated, n in counts.items():
         counted = f"{n} of {len(answers)} answers"
         say(f"{self.name}: {counted} {_WORDS_OF_ECHO[repeated]}")
@@ -419,6 +440,7 @@ _WORDS_OF_ECHO = {
     "its last lines": "repeat the last lines of the prompt first: cut off",
     "nothing else": "are nothing but the prompt, so they count as not known; "
     "does the model generate, and does its chat format fit?",
+    "behind words": "repeat the prompt behind words of their own: not cut off, so what follows may count as not known",
 }
 
 

@@ -1395,9 +1395,9 @@ def _all_stored(m: LM, prompts: list, settings: dict, reuse: bool) -> bool:
 
 # %% ../nbs/rooms/servers.ipynb #a5520eb8
 _PIN = "Ask for one of them by its full name, or pin the provider (--server body='{...}')."
-# Samples. Of a prompt with two answers of probability 1/2 all eight are alike once in
-# 2 ** 7 = 128 cases.
-_MANY_ALIKE = 8
+# Samples that repeat the first one of their prompt. Of prompts with two answers of
+# probability 1/2 each, seven repetitions are all alike once in 2 ** 7 = 128 cases.
+_MANY_ALIKE = 7
 
 
 @patch
@@ -1448,12 +1448,14 @@ def _compare_samples(self: OpenAI, prompts: list, answers: list) -> None:
     for prompt, answer in zip(prompts, answers):
         samples = by_prompt.setdefault(json.dumps(prompt), [])
         samples.append(str(answer))
-    sampled = [
-        samples for samples in by_prompt.values() if len(samples) >= _MANY_ALIKE
-    ]
-    if not sampled or any(len(set(samples)) > 1 for samples in sampled):
+    sampled = [samples for samples in by_prompt.values() if len(samples) > 1]
+    repetitions = sum(len(samples) - 1 for samples in sampled)
+    is_sampled = any(len(set(samples)) > 1 for samples in sampled)
+    if is_sampled or repetitions < _MANY_ALIKE:
         return
-    alike = f": {len(sampled[0])} samples with different seeds are all alike"
+    n = repetitions + len(sampled)
+    of_prompts = f" of {len(sampled)} prompts" if len(sampled) > 1 else ""
+    alike = f": {n} samples{of_prompts} with different seeds are all alike"
     self._say_once(
         f"{alike}: either the model is sure of them, or the server does not sample"
     )

@@ -188,8 +188,11 @@ def _is_damage(error: Exception) -> bool:
 # %% ../nbs/rooms/store.ipynb #b3c0a9d2
 # https://sqlite.org/wal.html: "WAL does not work over a network filesystem".
 # Names as /proc/mounts has them, see filesystems(5) and mount(8).
-_NETWORK_KINDS = """afs beegfs ceph cifs fuse.glusterfs fuse.sshfs glusterfs gpfs lustre ncpfs nfs nfs4 smb3
-    smbfs""".split()
+# With them folders that a virtual machine shares with its host, whose two sides have no
+# memory in common either: 9p (WSL, containers), virtiofs, vboxsf, prl_fs.
+_NETWORK_KINDS = """9p afpfs afs beegfs ceph cifs coda davfs drvfs fuse.ceph fuse.ceph-fuse fuse.cephfs fuse.davfs
+    fuse.gcsfuse fuse.glusterfs fuse.juicefs fuse.rclone fuse.s3fs fuse.smbnetfs fuse.sshfs gfs2 glusterfs gpfs lustre
+    ncpfs nfs nfs3 nfs4 ocfs2 orangefs panfs prl_fs pvfs2 smb2 smb3 smbfs vboxsf virtiofs wekafs""".split()
 _MOUNTS = Path("/proc/mounts")  # of Linux
 
 

@@ -1247,6 +1247,20 @@ def test_lines_of_a_text_file_end_where_an_editor_ends_them(
     assert data.texts(csv(tmp_path, raw, "t.txt")).text.tolist() == texts
 
 
+@pytest.mark.parametrize(
+    ("raw", "is_said"),
+    [
+        ("one\ntwo\n\nthree\n", True),
+        ("one\n\ntwo\n\nthree", False),
+        ("one\ntwo", False),
+    ],
+)
+def test_what_ends_a_text_of_a_file_is_said(raw, is_said, tmp_path, capfd):
+    data.texts(csv(tmp_path, raw, "t.txt"))
+    said = capfd.readouterr().err
+    assert ("t.txt: 2 texts, which end at blank lines" in said) == is_said
+
+
 # ---- logs without numbers
 
 
@@ -1303,6 +1317,63 @@ def test_a_log_is_read_once_for_its_table_and_its_figure(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["log", str(file)]) == 0
     assert capfd.readouterr().err.count("left out are") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "String,Epoch,Train_Loss\na,0,1\n",
+            "write string, epoch, train_loss in",
+        ),
+        ("Train loss,epoch,string\n1,0,a\n", "write train_loss in small"),
+        ("hello\nworld\n", "none of its columns is a loss, but hello"),
+        ("epoch,loss\n1,2\n", "losses of whole sets only"),
+    ],
+)
+def test_a_log_is_refused_by_its_columns(text, says, tmp_path):
+    from memnb import contextual
+
+    file = csv(tmp_path, text, "log.csv")
+    good = csv(tmp_path, "string,epoch,train_loss\na,0,1\na,1,1\n", "good.csv")
+    for logs in ([file], [good, file], [good, good, file]):
+        with pytest.raises(ValueError, match=re.escape(says)):
+            contextual.paired_logs(*logs) if logs[1:] else contextual.read_log(
+                *logs
+            )
+
+
+def test_what_a_message_names_is_there(tmp_path):
+    "A log without single strings is refused with the name of what writes one that has them"
+    from memnb import contextual
+
+    file = csv(tmp_path, "epoch,loss\n1,2\n", "log.csv")
+    with pytest.raises(ValueError, match="whole sets only") as error:
+        contextual.read_log(file)
+    (name,) = re.findall(r"`contextual\.(\w+)`", str(error.value))
+    assert callable(getattr(contextual, name))
+
+
+@pytest.mark.parametrize("step", [0, 7])
+def test_a_log_of_a_training_is_written_over_no_other_file(step, tmp_path):
+    "A table of the user's, at the start of a training or where it goes on; a log of its own is replaced"
+    from types import SimpleNamespace
+
+    import torch
+
+    from memnb import contextual, gpt
+
+    net = gpt.module(gpt.Config(layers=1, d=8, vocab=8, length=8))
+    state = SimpleNamespace(global_step=step, epoch=0)
+    own = csv(tmp_path, "name,age\nme,30\n", "losses.csv")
+    before = own.read_bytes()
+    callback = contextual.loss_log(own, dict(a=[1, 2, 3]), 0)
+    with pytest.raises(ValueError, match="begins 'name,age': take another"):
+        callback.on_train_begin(None, state, None, model=net)
+    assert own.read_bytes() == before
+    other = contextual.loss_log(tmp_path, dict(a=[1, 2, 3]), 0)
+    with pytest.raises(ValueError, match="is a folder"):
+        other.on_train_begin(None, state, None, model=net)
 
 
 # ---- options that nothing would come of

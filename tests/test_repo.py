@@ -923,6 +923,39 @@ def test_citation():
             r["year"],
             page.stem,
         )
+        # where the paper stands in the archive, as its page says
+        numbers = [one["value"] for one in r.get("identifiers", [])]
+        assert numbers == [f"arXiv:{said[k]}" for k in ("arxiv",) if k in said]
+
+
+def test_a_version_has_one_day():
+    "In the list of changes, newest first, and where it says how memnb is cited"
+    heads = re.findall(
+        r"(?m)^## (\S+) \((\d{4}-\d\d-\d\d)\)$", read(TOP / "CHANGELOG.md")
+    )
+    versions = re.findall(r"(?m)^## (\S+)", read(TOP / "CHANGELOG.md"))
+    assert [version for version, _ in heads] == versions
+    days = [day for _, day in heads]
+    assert days == sorted(days, reverse=True)
+    cff = yaml.safe_load(read(TOP / "CITATION.cff"))
+    assert (cff["version"], str(cff["date-released"])) == heads[0]
+
+
+def test_workflows_may_no_more_than_they_need():
+    "Each says what it may do and that a newer run takes its place; what installs from constraints.txt keeps packages"
+    files = sorted((TOP / ".github/workflows").glob("*.yml"))
+    assert len(files) == 3
+    for file in files:
+        flow = yaml.safe_load(read(file))
+        assert flow["permissions"]["contents"] == "read", file.name
+        assert flow["concurrency"]["group"], file.name
+        for job in flow["jobs"].values():
+            checks_out = any(
+                "checkout" in step.get("uses", "") for step in job["steps"]
+            )
+            for step in job["steps"]:
+                if checks_out and "setup-python" in step.get("uses", ""):
+                    assert step["with"]["cache"] == "pip", file.name
 
 
 def test_everybody_sets_up_in_the_same_way():

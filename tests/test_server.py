@@ -2138,7 +2138,9 @@ def test_the_same_weights_served_and_local_are_no_bits_apart(server, at, local):
     )  # the local one beside a served one
 
 
-def test_a_text_that_a_server_cannot_read_costs_no_other(server, at, local):
+def test_a_text_that_a_server_cannot_read_costs_no_other(
+    server, at, local, capsys
+):
     "It is named, and the others have their rows; so in `ask` with answers only"
     from memnb.capacity.given import unintended
     from memnb.compare.asking import ask
@@ -2167,14 +2169,37 @@ def test_a_text_that_a_server_cannot_read_costs_no_other(server, at, local):
         prefixes=(2,),
     )
     assert t.text.tolist() == [ODD_TEXTS[0], ODD_TEXTS[4]]
-    assert any(
-        "1 of 3 texts are left out, as 'a b c" in x for x in t.attrs["notes"]
-    )
+    named = "1 of 3 texts are left out, as 'a b c"
+    assert any(named in x for x in t.attrs["notes"])
+    assert named in capsys.readouterr().err
     t = unintended(served, local, [ODD_TEXTS[0], long])
     assert t.text.tolist() == ODD_TEXTS[:1] and [*t.attrs["left_out"]] == [long]
     t = ask(load(at), [ODD_TEXTS[0], long], prefixes=(2,))
     assert t.influential.isna().tolist() == [False, True]
     assert any("too long" in x for x in t.attrs["notes"])
+    assert "prompts are too long" in capsys.readouterr().err
+
+
+def test_what_ask_leaves_out_is_said_in_the_terminal(
+    server, tmp_path, capsys, monkeypatch
+):
+    "As on its page: texts that are too short or stand there twice, by the beginning of one, and models that cannot be compared"
+    from memnb.run import cli
+
+    monkeypatch.chdir(tmp_path)
+    long = " ".join(f"word{i}" for i in range(20))
+    lines = [long, "too short a text", "and another one", long, f"{long} more"]
+    Path("t.txt").write_text("\n".join(lines), encoding="utf8")
+    line = ["ask", "openai:loud", "t.txt", "--no-influence"]
+    assert cli.main([*line, "--reference", "openai:other"]) == 0
+    said = capsys.readouterr().err
+    page = Path("ask.html").read_text(encoding="utf8")
+    for words in (
+        "1 texts are empty or stand there twice: left out.",
+        "2 of 4 texts are left out, as 'too short a text': they have",
+        "openai:other gives no log-probabilities",
+    ):
+        assert words in said and words.replace("'", "&#39;") in page
 
 
 def test_icl_on_a_server_without_log_probabilities(server, at):

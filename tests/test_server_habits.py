@@ -173,6 +173,25 @@ def test_samples_that_are_all_alike_are_said(server, at, capsys):
     assert "all alike" not in capsys.readouterr().err and not other.notes
 
 
+def test_few_samples_each_of_several_prompts_are_counted_together(
+    server, at, capsys
+):
+    "Seven repetitions of a first sample, whichever prompts they are of"
+    words = ["first", "second", "third", "fourth"]
+    load(at).generate(asks("chat", words * 2), temperature=1.0, seed=0)
+    assert "all alike" not in capsys.readouterr().err
+    model = load(at)
+    model.generate(asks("chat", words * 3), temperature=1.0, seed=0)
+    said = "12 samples of 4 prompts with different seeds are all alike"
+    assert said in capsys.readouterr().err
+    assert any(said in note for note in model.notes)
+    # one prompt of four whose samples differ
+    server.plan["second"] = lambda h, body: content(str(body["seed"]))(h, body)
+    other = load(at)
+    other.generate(asks("chat", words * 3), temperature=1.0, seed=1)
+    assert "all alike" not in capsys.readouterr().err and not other.notes
+
+
 # ---- completions that are none
 
 
@@ -1032,6 +1051,45 @@ def test_a_chat_that_answers_with_its_prompt_alone(server, at, form, capsys):
     said = capsys.readouterr().err
     assert "openai:loud: 3 of 3 answers are nothing but the prompt" in said
     assert any("3 answers of openai:loud" in note for note in model.notes)
+
+
+BEHIND_WORDS = {
+    "a sentence": "Sure, here is how it goes on:\n\n{}\n4.7,3.2,setosa",
+    "a sentence and quotes": 'You said: "{}"\n\n4.7,3.2,setosa',
+    "one line": "As you wrote, {flat} 4.7,3.2,setosa",
+    "no room": "Sure, here is how it goes on:\n\n{cut}",
+}
+
+
+@pytest.mark.parametrize("form", BEHIND_WORDS)
+def test_a_copy_behind_words_is_said_and_not_cut_off(server, at, form, capsys):
+    "Three of one call or more: who reads that nothing is known reads why, again where all comes from the store"
+
+    def answer(body):
+        word = asked_word(body)
+        parts = dict(flat=" ".join(word.split()), cut=word[:-3])
+        return BEHIND_WORDS[form].format(word, **parts)
+
+    server.plan = Every(lambda h, body: content(answer(body))(h, body))
+    shown = [go_on(SHOWN + sign) for sign in ("", "!", "?")]
+    for _ in range(2):
+        model = load(at)
+        given = model.generate(shown)
+        assert all("4.7" in text or form == "no room" for text in given)
+        assert all(len(text) > len(SHOWN) for text in given)
+        said = "3 of 3 answers repeat the prompt behind words of their own"
+        assert said in capsys.readouterr().err
+        assert any("behind words of their own" in note for note in model.notes)
+    few = load(at)
+    few.generate(shown[:2])
+    assert "behind words" not in capsys.readouterr().err and not few.notes
+
+
+def test_a_row_of_the_prompt_behind_words_is_an_answer(server, at, capsys):
+    server.plan = Every(content(f"The next row is: {SHOWN.splitlines()[0]}"))
+    model = load(at)
+    model.generate([go_on(SHOWN + sign) for sign in ("", "!", "?")])
+    assert "behind words" not in capsys.readouterr().err and not model.notes
 
 
 def test_a_copy_that_leaves_no_room_for_the_answer(server, at, capsys):

@@ -812,7 +812,18 @@ def test_a_disk_without_write_ahead_log(at, monkeypatch):
     assert Store(at).check()["journal"] == "delete"
 
 
-@pytest.mark.parametrize("kind, journal", [("nfs4", "delete"), ("ext4", "wal")])
+@pytest.mark.parametrize(
+    "kind, journal",
+    [
+        ("nfs4", "delete"),
+        ("9p", "delete"),
+        ("virtiofs", "delete"),
+        ("fuse.rclone", "delete"),
+        ("fuse.s3fs", "delete"),
+        ("ext4", "wal"),
+        ("fuse.ext4", "wal"),
+    ],
+)
 def test_a_network_folder(tmp_path, monkeypatch, capsys, kind, journal):
     "A write-ahead log needs memory that all its users share"
     mounts = tmp_path / "mounts"
@@ -826,7 +837,7 @@ def test_a_network_folder(tmp_path, monkeypatch, capsys, kind, journal):
     for _ in range(2):
         assert Store(at).check()["journal"] == journal
     said = capsys.readouterr().err
-    assert said.count(f"network folder ({kind})") == (kind == "nfs4")
+    assert said.count(f"network folder ({kind})") == (journal == "delete")
     store._network_kind.cache_clear()
 
 

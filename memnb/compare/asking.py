@@ -257,9 +257,10 @@ def _answers(
     answers = _some(m, generate, prompts, max_tokens=room)
     lost = sum(answer is None for answer in answers)
     if lost:
-        r.notes.append(
-            f"{lost} of {len(answers)} prompts are too long for {m.name}: not counted."
-        )
+        too_long = f"{lost} of {len(answers)} prompts are too long for {m.name}"
+        r.notes.append(f"{too_long}: not counted.")
+        if not isinstance(m, lm.Dry):
+            say(r.notes[-1])
     r.refused = lm.refusals(answers)
     answers = [_squeezed(answer) for answer in answers]
     alone = answers[: len(table)]
@@ -486,6 +487,11 @@ def _verdicts(
     ).tolist()
 
 # %% ../../nbs/compare/asking.ipynb #823c2d4e
+def _beginning(text: str) -> str:
+    "The first letters of a text, by which people know it"
+    return " ".join(text.split())[:40]
+
+
 class _Usable(NamedTuple):
     "Texts that can be asked about"
 
@@ -510,17 +516,19 @@ def _usable(m: lm.LM, texts: list, prefixes: list) -> _Usable:
         unit = "tokens"
         window = m.window
     usable = []
+    others = []
     for text in once:
         size = len(_ids(m, text))
-        if _cuts(prefixes, size) and size < (window or np.inf):
-            usable.append(text)
-    if len(usable) < len(once):
+        fits = _cuts(prefixes, size) and size < (window or np.inf)
+        (usable if fits else others).append(text)
+    if others:
         fewest = prefixes[0] + _LEFT if prefixes[0] >= 1 else 2
         have = f"fewer than {fewest} {unit}"
         if window:
             have += f", or more than the {window - 1} that {m.name} sees"
-        left = f"{len(once) - len(usable)} of {len(once)}"
-        notes.append(f"{left} texts are left out: they have {have}.")
+        left = f"{len(others)} of {len(once)} texts are left out"
+        first = _beginning(others[0])
+        notes.append(f"{left}, as {first!r}: they have {have}.")
     return _Usable(usable, notes)
 
 # %% ../../nbs/compare/asking.ipynb #55890e84
@@ -722,12 +730,15 @@ def ask(
     models = {m.id: m for _, m in loaded}
     main = loaded[0][1]
     kinds, notes = _both_kinds(main, texts, never, prefixes)
+    for note in notes:
+        say(note)
     lowest = None if log is None else _lowest(log, kinds.every)
     twice = len(kinds.asked) if influence else 0
     _said_first([*models.values()], kinds.every, prefixes, twice)
     beginnings, left_out, why = _agreed([*models.values()], kinds.every)
     if left_out:
         notes.append(f"{left_out_note(left_out, len(kinds.every))}.")
+        say(notes[-1])
         kinds = kinds.without(left_out)
         _check_left(kinds.asked, notes)
         twice = len(kinds.asked) if influence else 0
@@ -743,6 +754,8 @@ def ask(
             except (lm.NoAnswer, lm.ContextError) as error:
                 why[identity] = str(error)
     lost = [(role, why[m.id]) for role, m in loaded if m.id in why]
+    for role, reason in lost:
+        say(f"{role} left out: {reason}")
     fine = [(role, read[m.id]) for role, m in loaded[1:] if m.id not in why]
     rest = [r for role, r in fine if role == "other"]
     ref = dict(fine).get("reference")
