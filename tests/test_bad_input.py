@@ -1359,8 +1359,6 @@ def test_a_log_of_a_training_is_written_over_no_other_file(step, tmp_path):
     "A table of the user's, at the start of a training or where it goes on; a log of its own is replaced"
     from types import SimpleNamespace
 
-    import torch
-
     from memnb import contextual, gpt
 
     net = gpt.module(gpt.Config(layers=1, d=8, vocab=8, length=8))
