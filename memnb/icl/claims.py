@@ -546,6 +546,9 @@ def new_pair_facts(first: pd.DataFrame) -> dict:
         numbers[f"new_{name}_differs"] = words == sorted(
             [claims.HOLDS, claims.HOLDS, claims.FAILS]
         )
+    words = board[board.id == "order"].verdict
+    numbers["new_order_open"] = (words == claims.OPEN).sum()
+    numbers["new_order_holds"] = (words == claims.HOLDS).sum()
     words = board[board.id == "codec"].verdict
     numbers["new_reversed"] = bool((words == claims.FAILS).all())
     verdict = board.set_index("id").verdict
@@ -664,10 +667,19 @@ def facts(measured: pd.DataFrame) -> dict:
         claims.OPEN, ("levels", BRIDGED), ("stable", BRIDGED)
     )
     numbers["explicit"] = all_are(claims.FAILS, ("explicit", BRIDGED))
-    numbers["order"] = all_are(claims.OPEN, ("order", FIVE))
-    orders = results.select(rows, model=FIVE, part="effect", item="order")
-    lost = results.select(orders, quantity="lost")
-    numbers["order_lost"] = int(lost.value.max())
+    orders = board.loc["order"].verdict
+    numbers["order_open"] = (orders == claims.OPEN).sum()
+    numbers["order_holds"] = (orders == claims.HOLDS).sum()
+    for word in ("open", "holds"):
+        numbers[f"order_{word}"] += numbers.pop(f"new_order_{word}", 0)
+    changed = dict(part="effect", item="order", quantity="change")
+    changes = [
+        results.select(table, **changed).value
+        for table in (rows, results.measured("icl", confirm=True))
+    ]
+    changes = pd.concat(changes)
+    numbers["order_least"] = 100 * changes.min()
+    numbers["order_most"] = 100 * changes.max()
     numbers["codec_fails"] = all_are(
         claims.FAILS, ("codec", FIVE), ("codec", AGAIN)
     )
