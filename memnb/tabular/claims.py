@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from .. import data, results, stats
+from .. import claims, data, results, stats
 from ..results import select, wide
 from ..stats import binom_ci, difference_ci
 from .counting import recall, with_ends
@@ -959,7 +959,7 @@ def _exposure_facts(rows: pd.DataFrame, measured: pd.DataFrame) -> dict:
         own_four=100 * again.value,
         own_four_low=100 * again.low,
         own_four_high=100 * again.high,
-        own_four_open=bool(again.low < 0 < 10 < 100 * again.high),
+        own_four_open=bool(again.low < 0 < 0.1 < again.high),
         iris_open=bool(gains.low[iris] < 0 < gains.high[iris]),
         buys=bool(gains.low[every] > 0 and gains.low[few] > 0),
     )
@@ -1012,6 +1012,46 @@ def _matrix_facts(rows: pd.DataFrame) -> dict:
     )
 
 # %% ../../nbs/tabular/claims.ipynb #d990bae9
+SECOND = "planted:forms-1, both halves"
+
+
+def _second_facts(measured: pd.DataFrame) -> dict:
+    """The numbers of the second planting, which was asked after all rules had been registered; none where there are no rows
+
+    Args:
+        measured: all rows of earlier runs
+    """
+    rows = results.measured("tabular", confirm=True)
+    gains = select(rows, item="paired", quantity="more", model=SECOND)
+    if not len(gains):
+        return {}
+    every = gains[gains.dataset.fillna("") == ""]
+    lines = every.set_index(["part", "times"])
+    numbers = {}
+    for name, line in dict(
+        second=("exposure", 64),
+        second_four=("exposure", 4),
+        second_own=("own_contexts", 4),
+    ).items():
+        numbers[name] = 100 * lines.value[line]
+        numbers[f"{name}_low"] = 100 * lines.low[line]
+        numbers[f"{name}_high"] = 100 * lines.high[line]
+    halves = ["planted:forms-1", "planted:forms-1-swapped"]
+    found = select(rows, part="eyes", model=halves, test="row_completion")
+    for name, times in dict(form=64, control=0, found=4).items():
+        hits, asked = hits_of(found, times=times)
+        numbers[f"second_{name}"] = hits
+        numbers[f"second_{name}_rows"] = asked
+    # rows of a confirmatory run lack columns that no part of it fills
+    columns = measured.columns.union(rows.columns, sort=False)
+    board = claims.board("tabular", rows.reindex(columns=columns))
+    words = board.set_index(["id", "model"]).verdict
+    numbers["second_holds"] = words["exposure", SECOND] == claims.HOLDS
+    few = words.xs("unseen", level="id")
+    numbers["second_few_holds"] = bool((few == claims.HOLDS).all())
+    return numbers
+
+
 def facts(measured: pd.DataFrame) -> dict:
     """The numbers that the prose of the page names, of all measured rows: name -> number, or True or False
 
@@ -1029,6 +1069,7 @@ def facts(measured: pd.DataFrame) -> dict:
     control = recalled["form_control"]
     numbers["form_control"], numbers["form_controls"] = control
     numbers |= _exposure_facts(rows, measured)
+    numbers |= _second_facts(measured)
     names = dict(model="planted:names", part="known_cell")
     cells = hits_of(rows, **names, times=24)
     numbers["names_found"], numbers["names_asked"] = cells

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['rows_of', 'fig_x_table1', 'tab4', 'tab5', 'tab2', 'tab3', 'fig1', 'fig2', 'fig3', 'fig4', 'fig5', 'fig_x_found',
-           'fig_x_eyes', 'fig_x_exposure', 'fig_x_doses']
+           'fig_x_eyes', 'fig_x_exposure', 'second_planting', 'fig_x_doses']
 
 # %% ../../nbs/tabular/figures.ipynb #9931ab14
 from typing import Any, NamedTuple
@@ -912,15 +912,28 @@ def fig_x_exposure(measured: pd.DataFrame, reported: pd.DataFrame = None):
 # tests whose finds stand beside the gain: of the first token most is guessed
 _FINDS = ("row_completion", "feature_completion", "header")
 _GAIN = "accuracy gained, in points"
+_OWN_GAIN = "the same, a context for each row"
+_PLANTINGS = "first planting", "second planting"
 
 
-def _gains_by_dose(measured: pd.DataFrame) -> pd.DataFrame:
+def second_planting() -> pd.DataFrame:
+    "Rows of the second planting in the forms of the tests, which were measured after all rules had been registered; maybe none"
+    rows = results.measured("tabular", confirm=True)
+    if not len(rows):
+        return rows
+    return rows[rows.model.str.startswith("planted:forms-1")]
+
+
+def _gains_by_dose(
+    measured: pd.DataFrame, part: str = "exposure"
+) -> pd.DataFrame:
     """Accuracy gained by rows of all tables together, by model and number of repetitions: value, low, high, n
 
     Args:
         measured: long rows
+        part: 'exposure', contexts that are the same for all rows, or 'own_contexts', one for each row
     """
-    exposed = whole(results.runs(select(measured, part="exposure")))
+    exposed = whole(results.runs(select(measured, part=part)))
     if not len(exposed):
         return exposed
     gains = select(exposed, item="paired", quantity="more")
@@ -940,11 +953,15 @@ def _finds_by_dose(measured: pd.DataFrame, model: str) -> pd.DataFrame:
 def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
     """What a number of repetitions adds to accuracy, and what the tests find of the same rows, on one axis
 
+    A panel for each planting; the rows of the second are confirmatory, and stand beside those of `measured`.
+
     Args:
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
+    measured = pd.concat([measured, second_planting()], ignore_index=True)
     gains = _gains_by_dose(measured)
+    own_gains = _gains_by_dose(measured, "own_contexts")
     found = {}
     for model in gains.get("model", pd.Series(dtype=str)).unique():
         rows = _finds_by_dose(measured, model)
@@ -955,7 +972,7 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
     gains = select(gains, model=[*found])
     marks = dict(zip(_FINDS, "os^"))
     with plots.style():
-        size = 3.6 * len(found) + 2.2, 3.2
+        size = 2.9 * len(found) + 2.4, 3.2
         fig, axs = plt.subplots(
             1, len(found), figsize=size, sharey=True, squeeze=False
         )
@@ -965,14 +982,21 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
                 points = rows[rows.test == test]
                 look = dict(color=plots.PLANTED, marker=marks[test])
                 series[f"found by: {MEMORY_TESTS[test]}"] = points, look
-            own = gains[gains.model == model]
-            series[_GAIN] = own, dict(color=plots.REAL, marker="D")
+            look = dict(color=plots.REAL, marker="D")
+            series[_GAIN] = gains[gains.model == model], look
+            if len(own_gains):
+                own = own_gains[own_gains.model == model]
+                series[_OWN_GAIN] = own, look | dict(mfc="white")
             _draw_doses(ax, series)
+        if len(found) > 1:
+            for ax, title in zip(axs[0], _PLANTINGS):
+                ax.set_title(title)
         axs[0][0].set_ylabel("percent, and points of accuracy")
         axs[0][-1].legend(loc="upper left", bbox_to_anchor=(1, 1))
     caption = (
-        "By number of repetitions in fine-tuning. Blue: share of rows that a test finds, with the prompts of Table 1; of the header a point is a single cut. Orange: by how "
-        "many points accuracy rises, compared with the same rows in the model that had them as controls."
+        "By number of repetitions in fine-tuning. Blue: share of rows that a test finds, with the prompts of Table 1; of the "
+        "header a point is a single cut. Orange: by how many points accuracy rises, compared with the same rows in the model that "
+        "had them as controls; behind four contexts that are the same for all rows, or one drawn for each row."
     )
     sizes = sorted({f"{n:.0f}" for n in gains.n}, key=int)
     n = f"{' to '.join(sizes[:1] + sizes[1:][-1:])} rows per gain"
