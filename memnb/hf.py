@@ -189,6 +189,40 @@ def _with_own_modules(net: "torch.nn.Module") -> "torch.nn.Module":
     return copy.deepcopy(net, tensors).eval()
 
 
+@lru_cache(None)
+def _ordered_linear() -> type:
+    "Class of a linear layer whose weights lie in the order of the processor, made when torch is there"
+    import torch
+
+    class OrderedLinear(torch.nn.Module):
+        def __init__(self, layer: torch.nn.Linear):
+            super().__init__()
+            bias = layer.bias
+            if bias is None:
+                bias = torch.zeros(layer.out_features)
+            self.register_buffer("weight", layer.weight.to_mkldnn())
+            self.register_buffer("bias", bias.to_mkldnn())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            product = torch._C._nn.mkldnn_linear(
+                x.to_mkldnn(), self.weight, self.bias
+            )
+            return product.to_dense()
+
+    return OrderedLinear
+
+
+def _order_weights(net: "torch.nn.Module") -> None:
+    "Replace the linear layers of a network by those whose weights lie in the order of the processor"
+    import torch
+
+    ordered = _ordered_linear()
+    for module in [*net.modules()]:
+        for name, layer in [*module.named_children()]:
+            if isinstance(layer, torch.nn.Linear):
+                setattr(module, name, ordered(layer))
+
+
 def _accelerated(
     net: "torch.nn.Module", rows: list, plainly: "torch.Tensor"
 ) -> tuple:
@@ -201,9 +235,7 @@ def _accelerated(
     if not share_prefixes(fast):
         return None, ""
     if not rough and net.device.type == "cpu":
-        from torch.utils.mkldnn import to_mkldnn
-
-        fast = to_mkldnn(fast)
+        _order_weights(fast)
     gap = _gap(fast, rows, plainly)
     # in nats; a wrong mask or a wrong position changes scores by far more
     if gap > (0.3 if rough else 1e-3):
@@ -241,22 +273,27 @@ def fast_copy(net: "torch.nn.Module") -> "torch.nn.Module":
     return fast
 
 # %% ../nbs/rooms/hf.ipynb #ecbe107c
-def plain(fast: "torch.nn.Module") -> "torch.nn.Module":
+def plain(fast: "torch.nn.Module", drawn: bool = True) -> "torch.nn.Module":
     """A network as the library makes it, independent of the one given, its weights as they were, to the bit
 
     Args:
         fast: a `fast_copy`
+        drawn: whether weights are drawn first, as for new layers: a training that was seeded before goes on behind
+            these random numbers
     """
     import torch
 
     usual = {}  # layers in the library's order
     with torch.inference_mode(False):
         for module in fast.modules():
-            if type(module).__name__ == "MkldnnLinear":
-                weight = module.weight.to_dense().clone()
-                bias = module.bias.to_dense().clone()
+            if isinstance(module, _ordered_linear()):
+                weight = module.weight.to_dense()
+                bias = module.bias.to_dense()
                 layer = torch.nn.Linear(
-                    *weight.shape[::-1], bias=bool(bias.any())
+                    *weight.shape[::-1],
+                    bias=bool(bias.any()),
+                    # on this device weights have a shape and no numbers
+                    device=None if drawn else "meta",
                 )
                 layer.weight = torch.nn.Parameter(weight)
                 if layer.bias is not None:
@@ -1457,6 +1494,14 @@ def _load_hub(
     return model
 
 # %% ../nbs/rooms/hf.ipynb #e0538d2a
+@lru_cache(1)
+def _packaged_tokenizer(folder: Path, mark: str) -> Any:
+    "Tokenizer of the packaged model, read once, as that of any other folder; mark: checksum of its files"
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
 def _load_smollm2(
     rest: str,
     device: Any = None,
@@ -1467,7 +1512,7 @@ def _load_smollm2(
 ) -> HF:
     "The packaged model; cls: `HF` or a subclass, as `fourbit.FourBit`"
     import torch
-    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+    from transformers import AutoConfig, GenerationConfig
 
     if rest:
         raise ValueError(
@@ -1482,7 +1527,7 @@ def _load_smollm2(
     config, ends = (
         kind.from_pretrained(folder) for kind in (AutoConfig, GenerationConfig)
     )
-    tok = AutoTokenizer.from_pretrained(folder)
+    tok = _packaged_tokenizer(folder, mark)
 
     def read() -> "torch.nn.Module":
         return _network(str(folder), None, dtype, device, mark).fast
@@ -1589,7 +1634,7 @@ def _read_with_adapter(
     dtype: Any,
 ) -> "torch.nn.Module":
     model = _base_model(base, device, dtype)
-    net = merged(model.plain(), folder)
+    net = merged(plain(model.fast, drawn=False), folder)
     if model.id != base_id or fingerprint(folder) != mark:
         raise OSError(
             "the files of this model changed since it was loaded: load it again"

@@ -386,8 +386,13 @@ def confirmed_board(paper: str, reported: pd.DataFrame = None) -> pd.DataFrame:
         paper: its word
         reported: what the paper prints, as of `claims.board`
     """
-    rows = results.measured(paper, confirm=True)
-    return _board_on(paper, rows, reported)
+    return _board_on(paper, _confirmatory(paper), reported)
+
+
+def _confirmatory(paper: str) -> pd.DataFrame:
+    "Rows of confirmatory runs, maybe none: of the many others no words are made"
+    rows = results.measured(paper, confirm=True, categories=True)
+    return results._without_categories(rows)
 
 
 def _board_on(
@@ -396,11 +401,8 @@ def _board_on(
     "The board on confirmatory rows"
     if not len(rows):
         return pd.DataFrame(columns=claims.BOARD)
-    # the columns of the first rows, of which a confirmatory run may fill some
-    first = results.measured(paper, categories=True)
-    given = rows.dropna(axis=1, how="all")
-    columns = first.columns.union(given.columns, sort=False)
-    return claims.board(paper, rows.reindex(columns=columns), reported)
+    # they have the columns of the first rows, too, with which they were read
+    return claims.board(paper, rows, reported)
 
 # %% ../nbs/rooms/registered.ipynb #309bece7
 def _fresh_verdicts(paper: str, fresh: pd.DataFrame) -> dict[tuple, set[str]]:
@@ -419,7 +421,7 @@ def with_confirmation(paper: str, board: pd.DataFrame) -> pd.DataFrame:
     Claims about the numbers that a paper prints have no fresh rows, and stay ''. If several new models of one recipe
     were asked, each of them has to give the verdict.
     """
-    rows = results.measured(paper, confirm=True)
+    rows = _confirmatory(paper)
     fresh = _board_on(paper, rows)
     if not len(fresh):
         return board.assign(confirmed="")

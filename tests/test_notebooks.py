@@ -68,6 +68,8 @@ def execute(path, out, folder, kernel="python3"):
             config=Config(KernelManager=local),
             execution_timeout=900,
             kernel_name=kernel,
+            # a batch saves a page before and behind each cell, see `test_batch.py`; that takes longer than most cells
+            request_save_on_cell_execute=False,
         )
 
 

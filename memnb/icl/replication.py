@@ -214,24 +214,24 @@ def became_exact(result: pd.DataFrame) -> Rows:
     k of the exact match, `near` that of the near one, and three pieces of text, which have no value.
     """
     rows = Rows(part="became_exact", n=1, unit="texts")
-    instances = result.sort_values("k").groupby(
-        ["dataset", "setting", "idx"], sort=False
-    )
-    for (dataset, setting, idx), answers in instances:
-        near = answers[answers.match == "near"]
-        exact = answers[answers.match == "exact"]
-        if not len(near) or not len(exact) or near.k.min() >= exact.k.max():
-            continue
-        before = near.iloc[0]
-        after = exact[exact.k > near.k.min()].iloc[0]
-        cell = rows.at(dataset=dataset, setting=setting, item=str(idx))
-        cell = cell.at(k=after.k, near=before.k)
+    answers = result.sort_values("k")
+    instances = answers.groupby(["dataset", "setting", "idx"], sort=False)
+    # in this order their rows are written
+    answers = answers.assign(instance=instances.ngroup())
+    near = answers[answers.match == "near"].drop_duplicates("instance")
+    exact = answers.loc[answers.match == "exact", ["instance", "k", "said"]]
+    exact = exact.rename(columns=dict(k="exact_k", said="exact_answer"))
+    both = exact.merge(near, on="instance")
+    later = both[both.exact_k > both.k].drop_duplicates("instance")
+    for pair in later.sort_values("instance").itertuples():
+        cell = rows.at(dataset=pair.dataset, setting=pair.setting)
+        cell = cell.at(item=str(pair.idx), k=pair.exact_k, near=pair.k)
         if "times" in answers:
-            cell = cell.at(times=int(before.times))
+            cell = cell.at(times=int(pair.times))
         pieces = dict(
-            first=before["first"],
-            near_answer=before.said,
-            exact_answer=after.said,
+            first=pair.first,
+            near_answer=pair.said,
+            exact_answer=pair.exact_answer,
         )
         cell.add([dict(quantity=q, text=piece) for q, piece in pieces.items()])
     return rows
