@@ -553,6 +553,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                       'memnb.compare.method.without': ('compare.html#without', 'memnb/compare/method.py')},
             'memnb.compare.relations': { 'memnb.compare.relations._auc_draws': ( 'compare/relations.html#_auc_draws',
                                                                                  'memnb/compare/relations.py'),
+                                         'memnb.compare.relations._correlations': ( 'compare/relations.html#_correlations',
+                                                                                    'memnb/compare/relations.py'),
                                          'memnb.compare.relations._detected': ( 'compare/relations.html#_detected',
                                                                                 'memnb/compare/relations.py'),
                                          'memnb.compare.relations._wins': ('compare/relations.html#_wins', 'memnb/compare/relations.py'),

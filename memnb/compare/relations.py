@@ -505,6 +505,15 @@ def text_scores(scores: dict, shown: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(means)
 
 
+def _correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    "Pearson's correlation of each row of x with that of y; NaN where one does not vary"
+    x = x - x.mean(1, keepdims=True)
+    y = y - y.mean(1, keepdims=True)
+    scale = np.sqrt(np.vecdot(x, x) * np.vecdot(y, y))
+    with np.errstate(invalid="ignore"):
+        return np.vecdot(x, y) / scale
+
+
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> dict:
     "Spearman's correlation over texts with a bootstrap interval: value, low, high, n; empty where one does not vary"
     a = np.asarray(a, float)
@@ -516,12 +525,10 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> dict:
     if n < 10 or len({*a}) < 2 or len({*b}) < 2:
         return {}
     resampled = np.random.default_rng([0, n]).integers(n, size=(300, n))
-    draws = [np.arange(n), *resampled]
-    with np.errstate(invalid="ignore"):
-        correlations = [
-            np.corrcoef(rankdata(a[texts]), rankdata(b[texts]))[0, 1]
-            for texts in draws
-        ]
+    draws = np.vstack([np.arange(n), resampled])
+    correlations = _correlations(
+        rankdata(a[draws], axis=1), rankdata(b[draws], axis=1)
+    )
     low, high = np.nanquantile(correlations[1:], [0.025, 0.975])
     value = float(correlations[0])
     return dict(value=value, low=float(low), high=float(high), n=n)
