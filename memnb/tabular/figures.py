@@ -961,7 +961,6 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
     """
     measured = pd.concat([measured, second_planting()], ignore_index=True)
     gains = _gains_by_dose(measured)
-    own_gains = _gains_by_dose(measured, "own_contexts")
     found = {}
     for model in gains.get("model", pd.Series(dtype=str)).unique():
         rows = _finds_by_dose(measured, model)
@@ -970,6 +969,9 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
     if not found:
         return plots.placeholder("gain and finds by repetitions: not measured")
     gains = select(gains, model=[*found])
+    # contexts for each row were drawn by a seed of their own, and are in no run of the first
+    every = [results.measured("tabular"), second_planting()]
+    own_gains = _gains_by_dose(pd.concat(every), "own_contexts")
     marks = dict(zip(_FINDS, "os^"))
     with plots.style():
         size = 2.9 * len(found) + 2.4, 3.2
