@@ -1,6 +1,7 @@
 "Digits in prose are those of the rows."
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -124,3 +125,16 @@ def test_a_fact_selects_and_counts_and_is_no_program(
         facts.facts("dice")
     assert {f.name for f in tmp_path.iterdir()} == {"board.csv", "facts.yaml"}
     facts.facts.cache_clear()
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/registered.md"])
+def test_the_count_of_confirmed_verdicts_is_that_of_the_boards(top, file):
+    boards = [
+        pd.read_csv(board).confirmed.dropna()
+        for board in sorted(top.glob("data/papers/*/board.csv"))
+    ]
+    words = pd.concat(boards)
+    assert len(boards) == 6 and set(words) <= {"confirmed", "not confirmed"}
+    confirmed = (words == "confirmed").sum()
+    told = re.findall(r"(\d+) of (\d+) verdicts", (top / file).read_text())
+    assert told == [(str(confirmed), str(len(words)))]
