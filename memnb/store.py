@@ -393,7 +393,11 @@ def _file_lock(self: Store) -> FileLock | nullcontext:
     "The lock under which the file is made and mended; none where the folder cannot be written"
     if not os.access(self.path.parent, os.W_OK):
         return nullcontext()
-    return FileLock(f"{self.path}.lock", mode=0o600)
+    lock = Path(f"{self.path}.lock")
+    # filelock waits for ever where its file cannot be made, as in /proc: raise the error
+    if not lock.exists():
+        lock.touch(0o600)
+    return FileLock(lock, mode=0o600)
 
 
 @patch
@@ -420,6 +424,9 @@ def _make(self: Store) -> None:
             if not self.path.exists() and (kept := self._damaged_files()):
                 self._carry_over(kept[-1])
             self.path.touch(0o600)
+    except (FileExistsError, NotADirectoryError):
+        why = "a file stands where its folder would be"
+        raise self._permission_error("made", why) from None
     except OSError as error:
         raise self._permission_error("made", error.strerror or error) from None
 

@@ -841,6 +841,25 @@ def test_a_network_folder(tmp_path, monkeypatch, capsys, kind, journal):
     store._network_kind.cache_clear()
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="Linux has it")
+def test_a_folder_that_takes_no_file_is_said_and_not_waited_for():
+    "Root may write to /proc, by its mode; the lock of the store would be waited for without end"
+    code = "from memnb.store import Store; Store('/proc/memnb.sqlite')"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert "PermissionError: the store /proc/memnb.sqlite cannot be made" in (
+        ran.stderr
+    )
+
+
+def test_a_store_below_a_file_is_said(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(PermissionError, match="a file stands where its folder"):
+        Store(tmp_path / "file" / "a.sqlite")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 # ---- lines
 
 

@@ -195,6 +195,36 @@ def _numbered(logs) -> list:
     ]
 
 # %% ../../nbs/contextual/logs.ipynb #b741f087
+def _check_columns(file: Path) -> None:
+    "ValueError where no column of a file is a loss, or a name is that of a log but for its capitals"
+    columns = [str(column).strip() for column in data.read_frame(file)]
+    capitals = [
+        c
+        for c in columns
+        if c not in LOG and c.lower().replace(" ", "_") in LOG
+    ]
+    has = ", ".join(columns)[:200]
+    if capitals:
+        small = ", ".join(c.lower().replace(" ", "_") for c in capitals)
+        raise ValueError(
+            f"{file.name} has the columns {has}: write {small} in small letters"
+        )
+    if not any("loss" in column.lower() for column in columns):
+        raise ValueError(
+            f"{file.name} is no log: none of its columns is a loss, but {has}"
+        )
+
+
+def _losses_of_file(log, needs, more=()):
+    "`losses_table`; a file that is no log, or has other names, is refused by its columns"
+    try:
+        return losses_table(log, needs, more)
+    except ValueError:
+        if isinstance(log, (str, Path)):
+            _check_columns(Path(log))
+        raise
+
+
 def paired_logs(
     with_: pd.DataFrame | str | Path,
     without: pd.DataFrame | str | Path,
@@ -284,36 +314,6 @@ def _check_given(log: object) -> None:
         raise ValueError(
             f"the table has several columns {twice[0]!r}; rename them"
         )
-
-
-def _check_columns(file: Path) -> None:
-    "ValueError where no column of a file is a loss, or a name is that of a log but for its capitals"
-    columns = [str(column).strip() for column in data.read_frame(file)]
-    capitals = [
-        c
-        for c in columns
-        if c not in LOG and c.lower().replace(" ", "_") in LOG
-    ]
-    has = ", ".join(columns)[:200]
-    if capitals:
-        small = ", ".join(c.lower().replace(" ", "_") for c in capitals)
-        raise ValueError(
-            f"{file.name} has the columns {has}: write {small} in small letters"
-        )
-    if not any("loss" in column.lower() for column in columns):
-        raise ValueError(
-            f"{file.name} is no log: none of its columns is a loss, but {has}"
-        )
-
-
-def _losses_of_file(log, needs, more=()):
-    "`losses_table`; a file that is no log, or has other names, is refused by its columns"
-    try:
-        return losses_table(log, needs, more)
-    except ValueError:
-        if isinstance(log, (str, Path)):
-            _check_columns(Path(log))
-        raise
 
 
 def read_log(
