@@ -31,7 +31,7 @@ _LOOKS = {
     for k, c, m in zip(MEASURES, _COLORS, "osP*vD^Xd")
 }
 # scores of others, in colours that those of the measures leave over
-_PEER_COLORS = "#CC79A7 #882255 #999933 #117733 #44AA99 #AA4499 #661100 #6699CC #0072B2 #DDCC77".split()
+_PEER_COLORS = "#CC79A7 #882255 #999933 #117733 #44AA99 #AA4499 #661100 #6699CC #111111 #DDCC77".split()
 _PEER_LOOKS = {
     name: dict(color=color, marker=".", label=PEERS[name])
     for name, color in zip(PEERS, _PEER_COLORS)
