@@ -1593,6 +1593,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                      'memnb.iclinf.claims._first_value': ('iclinf/claims.html#_first_value', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims._measured_facts': ( 'iclinf/claims.html#_measured_facts',
                                                                               'memnb/iclinf/claims.py'),
+                                     'memnb.iclinf.claims._new_facts': ('iclinf/claims.html#_new_facts', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims._shares': ('iclinf/claims.html#_shares', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims._shows_most': ('iclinf/claims.html#_shows_most', 'memnb/iclinf/claims.py'),
                                      'memnb.iclinf.claims._solved_facts': ('iclinf/claims.html#_solved_facts', 'memnb/iclinf/claims.py'),
