@@ -25,7 +25,7 @@ from memnb.capacity.attack import (
 )
 from .method import LN2, auc_of_bits, f1_of_bits
 from .text import EXTRACTED_OF, shown_prefixes
-from ..results import Rows
+from ..results import Rows, select
 from memnb.stats import (
     binom_ci,
     difference_ci,
@@ -1219,12 +1219,13 @@ def _facts_of_lengths(tables: Tables) -> dict:
             end = of_model.iloc[0]
             named[f"end{width}"] = end.limit / end.params
             named[f"gain{width}"] = 100 * end.gain
-    of_16 = steps[steps.config == "1x16"].sort_values("n")
-    most_data = of_16.tail(1)
-    # of none the sum is zero
-    named["gain16more"] = 100 * most_data.gain.sum() or np.nan
-    ends_at = most_data.limit / most_data.params
-    named["end16more"] = ends_at.sum() or np.nan
+    # the most data of 1x16: mean bits by steps
+    of_16 = select(tables.rows, part="steps", config="1x16", quantity="bits")
+    of_16 = of_16[of_16.sequences == of_16.sequences.max()]
+    stored = of_16.groupby("x").value.mean().reindex([12800, 25600, 102400])
+    before, after, longest = stored
+    named["gain16more"] = 100 * (after / before - 1)
+    named["longest16more"] = 100 * (longest / after - 1)
     for end in tables.ends("ladder").itertuples():
         named[f"gpu{end.config}"] = end.bits / end.params
         named[f"gained{end.config}"] = 100 * end.gain
