@@ -2195,7 +2195,7 @@ def test_what_ask_leaves_out_is_said_in_the_terminal(
     said = capsys.readouterr().err
     page = Path("ask.html").read_text(encoding="utf8")
     for words in (
-        "1 texts are empty or stand there twice: left out.",
+        "Left out, as empty or there twice: 1 of 5 texts.",
         "2 of 4 texts are left out, as 'too short a text': they have",
         "openai:other gives no log-probabilities",
     ):

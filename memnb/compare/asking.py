@@ -508,7 +508,7 @@ def _usable(m: lm.LM, texts: list, prefixes: list) -> _Usable:
     if len(once) < len(texts):
         repeated = len(texts) - len(once)
         notes.append(
-            f"{repeated} texts are empty or stand there twice: left out."
+            f"Left out, as empty or there twice: {repeated} of {len(texts)} texts."
         )
     unit = "words"
     window = None
