@@ -404,13 +404,16 @@ def test_pages_have_their_parameters():
 
 
 def test_plumbing_of_pages_is_folded():
-    "A reader who opens a page in Lab sees no imports and no formatters"
+    "A reader who opens a page in Lab sees no imports, no formatters, and no parameters of batches"
     plumbing = re.compile(r"#\|\s*(hide(?!_)|default_exp (?!.*\n#\| export))")
     shown = [
         f"{p.name}: {c['source'][:40]}"
         for p in PAPER_NOTEBOOKS
         for c in cells(p, "code")
-        if plumbing.match(c["source"])
+        if (
+            plumbing.match(c["source"])
+            or "parameters" in c["metadata"].get("tags", [])
+        )
         and not c["metadata"].get("jupyter", {}).get("source_hidden")
     ]
     assert not shown, f"fold these cells (jupyter.source_hidden): {shown}"
