@@ -1704,6 +1704,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                               'memnb/iclinf/ladder.py'),
                                      'memnb.iclinf.ladder.tune': ('iclinf/ladder.html#tune', 'memnb/iclinf/ladder.py')},
             'memnb.iclinf.measuring': { 'memnb.iclinf.measuring.Sizes': ('iclinf/measuring.html#sizes', 'memnb/iclinf/measuring.py'),
+                                        'memnb.iclinf.measuring._pool': ('iclinf/measuring.html#_pool', 'memnb/iclinf/measuring.py'),
                                         'memnb.iclinf.measuring._write_influence': ( 'iclinf/measuring.html#_write_influence',
                                                                                      'memnb/iclinf/measuring.py'),
                                         'memnb.iclinf.measuring._write_ladder': ( 'iclinf/measuring.html#_write_ladder',

@@ -200,7 +200,7 @@ def rungs(
 
     Args:
         model: lm.LM of a local model, or its name
-        datasets: to be asked
+        datasets: to be asked: names, or each a `Pool`
         n: queries a data set
         shots: exemplars
         stops: prompts after which the tuned model is asked
@@ -216,10 +216,11 @@ def rungs(
     m = lm.load(model)
     own_seed = seed + 1000 * training
     asked = n, shots, mode, splits, seed
+    pools = [pool(dataset, n, splits, seed) for dataset in datasets]
     if isinstance(m, lm.Dry):
         # every model, and the tuning forward and back, of prompts of four texts
-        for dataset in datasets * (1 + len(stops)):
-            scores(m, dataset, *asked)
+        for p in pools * (1 + len(stops)):
+            scores(m, p, *asked)
         m.cost["prompt_tokens"] += 3 * 250 * max(stops)
         return Rows(), m
     note = f", training {training}" if training else ""
@@ -230,10 +231,10 @@ def rungs(
     names = []
     for rung in itertools.chain([m], tuned):  # one at a time
         names.append(rung.name)
-        for dataset in datasets:
-            table = scores(rung, dataset, *asked)
-            tables[rung.name, dataset] = table
-            worst[rung.name, dataset] = worst_losses(table)
+        for p in pools:
+            table = scores(rung, p, *asked)
+            tables[rung.name, p.name] = table
+            worst[rung.name, p.name] = worst_losses(table)
         say(f"{rung.name} is done")
     rows = Rows(part="ladder", unit="queries", shots=shots)
     for (name, dataset), table in tables.items():
@@ -247,10 +248,10 @@ def rungs(
         if is_tuned:
             gap = mean_loss(loss - worst[m.name, dataset], seed)
             cell.value("difference", other=m.name, **gap)
-    for dataset in datasets:
+    for p in pools:
         # of each query, the slope of its loss over the rungs
-        over_rungs = [worst[name, dataset] for name in names]
+        over_rungs = [worst[name, p.name] for name in names]
         slope = np.polyfit(range(len(names)), over_rungs, 1)[0]
-        cell = rows.at(model=names[-1], dataset=dataset, setting="tuned")
+        cell = rows.at(model=names[-1], dataset=p.name, setting="tuned")
         cell.value("trend", other=m.name, **mean_loss(slope, seed))
     return rows, rung

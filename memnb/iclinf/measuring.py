@@ -14,7 +14,7 @@ from .auditing import audit
 from .influence import by_shots, measure
 from .ladder import rungs
 from .method import DELTA
-from .prompts import draw, pool
+from .prompts import Pool, draw, pool
 from ..results import Rows, select
 
 # %% ../../nbs/iclinf/measuring.ipynb #e232cb64
@@ -39,6 +39,8 @@ class Sizes(papers.Sizes):
         "train",
         "test",
     ]  # splits that exemplars and queries come from
+    # earlier draws whose queries are not drawn again: [n, splits, seed] of each
+    apart: list = []
     models: list = []  # further models for Figures 2 and 5, as 'hf:Qwen/Qwen2.5-0.5B'
     source: str = "acq"  # audit: a class of Reuters R8, or 'ag_news'
     targets: list = [
@@ -92,14 +94,14 @@ def measure_parts(
         for dataset in s.datasets:  # fails where a data set is too small
             queries = max(s.n, s.shots_n)
             most = max(s.shots, *s.shots_all)
-            draw(pool(dataset, queries, s.splits, seed), 0, most, seed)
+            draw(_pool(dataset, queries, s, seed), 0, most, seed)
     options = dict(mode=s.mode, splits=s.splits, seed=seed)
     rows = Rows()
     if "influence" in s.parts:
         _write_influence(rows, m, s, seed)
     if "shots" in s.parts:
-        dataset = s.datasets[0]
-        rows.add(by_shots(m, dataset, s.shots_n, s.shots_all, **options))
+        first = _pool(s.datasets[0], s.shots_n, s, seed)
+        rows.add(by_shots(m, first, s.shots_n, s.shots_all, **options))
     if "audit" in s.parts:
         amount = s.source, s.subset, s.tokens, s.sequences, seed, s.games
         rows.add(audit(m, "Table 4", s.targets, *amount, control=True))
@@ -117,6 +119,11 @@ def measure_parts(
     return table.drop_duplicates(results.key_columns(table), ignore_index=True)
 
 # %% ../../nbs/iclinf/measuring.ipynb #3e3f5f7e
+def _pool(dataset: str, n: int, s: Sizes, seed: int) -> Pool:
+    "A data set with its queries"
+    return pool(dataset, n, s.splits, seed, s.apart)
+
+
 def _write_influence(rows: Rows, model: lm.LM, s: Sizes, seed: int) -> None:
     "Write the size of a model, and ICLInf on all data sets"
     size = rows.at(part="model", model=model.name)
@@ -126,7 +133,7 @@ def _write_influence(rows: Rows, model: lm.LM, s: Sizes, seed: int) -> None:
         rows.add(
             measure(
                 model,
-                dataset,
+                _pool(dataset, s.n, s, seed),
                 s.n,
                 s.shots,
                 mode=s.mode,
@@ -140,7 +147,7 @@ def _write_ladder(rows: Rows, model: lm.LM, s: Sizes, seed: int) -> None:
     "Write ICLInf along the tuning of a model, and beside other models that of the last one"
     made, last = rungs(
         model,
-        s.datasets,
+        [_pool(dataset, s.n, s, seed) for dataset in s.datasets],
         s.n,
         s.shots,
         s.stops,

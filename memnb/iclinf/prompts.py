@@ -65,6 +65,7 @@ def pool(
     n: int = 500,
     splits: list = ("train", "test"),
     seed: int = 0,
+    apart: list = (),
 ) -> Pool:
     """Draw queries; exemplars are all other texts
 
@@ -74,9 +75,18 @@ def pool(
         n: queries
         splits: of exemplars and of queries; an own table has none
         seed: of the draw
+        apart: earlier draws, each as (n, splits, seed), whose queries are not
+            drawn again
     """
     if isinstance(dataset, Pool):
         return dataset
+    asked = set()
+    for earlier in apart:
+        if not isinstance(earlier, (list, tuple)) or len(earlier) != 3:
+            raise ValueError(
+                f"apart: an earlier draw is [queries, [split, split], seed], not {earlier!r}"
+            )
+        asked.update(pool(dataset, *earlier).queries.text)
     if isinstance(dataset, pd.DataFrame) or Path(dataset).suffix:
         name = (
             "table" if isinstance(dataset, pd.DataFrame) else Path(dataset).name
@@ -97,6 +107,7 @@ def pool(
             train.groupby("label_name").cumcount()
             < (30 if name == "news" else 60)
         ]
+        test = test[~test.text.isin(asked)]
         if n <= len(test):
             test = test.iloc[plant.balanced(test.label_name.tolist(), n, seed)]
     else:
@@ -111,6 +122,7 @@ def pool(
             )
         name = k.name
         train, test = (data.load(k.name, s) for s in splits)
+    test = test[~test.text.isin(asked)]
     if not 1 <= n <= len(test):
         raise ValueError(
             f"{name} has 1 to {len(test)} texts to ask for, not {n}"
