@@ -97,8 +97,16 @@ def of_training(
     )
 
 
-# parts on real text, where saved bits are not memorized ones
-TEXT_PARTS = "text", "doubled", "limit", "oracle", "codes"
+# parts on real text, where saved bits are not memorized ones; `whole`: extraction is judged on every text
+TEXT_PARTS = (
+    "text",
+    "doubled",
+    "limit",
+    "oracle",
+    "codes",
+    "text_whole",
+    "limit_whole",
+)
 
 # %% ../../nbs/capacity/bits.ipynb #012be9e4
 def write_training(

@@ -86,7 +86,7 @@ class Sizes(papers.Sizes):
     text_vocab: int = 320  # V of the BPE
     text_epochs: int = 40  # passes over the texts, where `text_steps` is 0
     text_steps: int = 0  # of every training on text
-    text_part: str = "text"  # name of the rows; 'doubled': twice the steps, 'limit': many texts
+    text_part: str = "text"  # name of the rows, of `bits.TEXT_PARTS`; 'doubled': twice the steps, 'limit': many texts
     text_seeds: int = (
         1  # replicates on text, with texts and weights of their own
     )

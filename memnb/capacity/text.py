@@ -293,9 +293,9 @@ _CODED = 32
 
 
 def _scores_on_text(fit: gpt.Fit, texts: Corpus) -> tuple[dict, np.ndarray]:
-    """Extraction, membership and codes of one model, on the first sequences of each side: quantity -> number.
+    """Membership of one model, extraction and codes on the first sequences of each side: quantity -> number.
 
-    Beside them the log-probabilities of the held-out sequences.
+    Extraction on all of them, too (`extract_all`). Beside these the log-probabilities of the held-out sequences.
     """
     held_out = fit.scores(texts.test).sum(1)
     length = texts.train.shape[1]
@@ -307,11 +307,11 @@ def _scores_on_text(fit: gpt.Fit, texts: Corpus) -> tuple[dict, np.ndarray]:
     )
     sides = {"": texts.train[: len(fit.logprobs)], "_test": texts.test}
     for side, sequences in sides.items():
-        shares = extraction(
-            fit, sequences[:EXTRACTED_OF], paper_prefixes(length)
-        )
-        for shown, share in shares.items():
-            numbers[f"extract{side}_{shown}"] = share
+        samples = dict(extract=sequences[:EXTRACTED_OF], extract_all=sequences)
+        for name, asked in samples.items():
+            shares = extraction(fit, asked, paper_prefixes(length))
+            for shown, share in shares.items():
+                numbers[f"{name}{side}_{shown}"] = share
         codes = pd.concat(
             compressed(scores.numpy(), ids.numpy())
             for ids, scores in token_scores(fit, sequences[:_CODED])
