@@ -18,6 +18,11 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
+import width
+
+# before torch
+WIDTH = width.asked()
+
 import sys
 import time
 
@@ -204,6 +209,7 @@ def main(words):
             todo[-1][1] = int(w)
         else:
             todo.append([w, None])
+    width.begin(WIDTH)
     for name, n in todo:
         PARTS[name](n)
     return show()

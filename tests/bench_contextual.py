@@ -16,6 +16,12 @@ Figure 2, one repeat of the Trainer times three, 176 s and 16.0 s, 11.0 times (`
 import os
 
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+
+import width
+
+# before torch
+WIDTH = width.asked()
+
 import sys
 import time
 
@@ -265,5 +271,6 @@ if __name__ == "__main__":
     names = sys.argv[1:] or ["part"]
     if wrong := [n for n in names if n not in PARTS]:
         sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
+    width.begin(WIDTH)
     for n in names:
         PARTS[n]()

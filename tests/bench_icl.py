@@ -17,6 +17,11 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
+import width
+
+# before torch
+WIDTH = width.asked()
+
 import sys
 
 from bench_tabular import clock, fresh, plain, row, show
@@ -150,6 +155,7 @@ PARTS = dict(cell=cell, ratio=ratio, labels=labels, cost=cost)
 
 def main(names):
     "Run the named parts, or all"
+    width.begin(WIDTH)
     for n in names or PARTS:
         PARTS[n]()
     return show()

@@ -15,6 +15,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import width
+
+# before torch
+WIDTH = width.asked()
+
 import asyncio
 import contextlib
 import io
@@ -616,6 +621,7 @@ def main(names):
     "Run the named parts, or all"
     if wrong := [n for n in names if n not in PARTS]:
         sys.exit(f"no part {wrong[0]!r}: {', '.join(PARTS)}")
+    width.begin(WIDTH)
     for n in names or PARTS:
         PARTS[n]()
     return show()
