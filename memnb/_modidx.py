@@ -1945,7 +1945,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                               'memnb.prefix.share_prefixes': ('rooms/prefix.html#share_prefixes', 'memnb/prefix.py'),
                               'memnb.prefix.trees': ('rooms/prefix.html#trees', 'memnb/prefix.py')},
             'memnb.registered': { 'memnb.registered._as_text': ('rooms/registered.html#_as_text', 'memnb/registered.py'),
-                                  'memnb.registered._board_on': ('rooms/registered.html#_board_on', 'memnb/registered.py'),
+                                  'memnb.registered._boards_on': ('rooms/registered.html#_boards_on', 'memnb/registered.py'),
                                   'memnb.registered._confirmatory': ('rooms/registered.html#_confirmatory', 'memnb/registered.py'),
                                   'memnb.registered._constants_below': ('rooms/registered.html#_constants_below', 'memnb/registered.py'),
                                   'memnb.registered._deciding_bound': ('rooms/registered.html#_deciding_bound', 'memnb/registered.py'),

@@ -129,6 +129,8 @@ class Rules(BaseModel, extra="forbid"):
     confirm: dict[str, dict[str, int]] = {}
     # asker of the profile `confirm` -> the asker whose claims it confirms, as a model of the same recipe
     again: dict[str, str] = {}
+    # seeds of confirmatory runs that ask what an earlier one asked: each has to give the verdict
+    repeated: list[int] = []
 
     @model_validator(mode="after")
     def _names_are_known(self):

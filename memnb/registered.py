@@ -382,11 +382,13 @@ def _unchanged(paper: str, rows: pd.DataFrame) -> dict[str, bool]:
 def confirmed_board(paper: str, reported: pd.DataFrame = None) -> pd.DataFrame:
     """The board of a paper on its confirmatory rows alone; empty where there are none.
 
+    What was asked a second time (`repeated` in claims.yaml) has a second line.
+
     Args:
         paper: its word
         reported: what the paper prints, as of `claims.board`
     """
-    return _board_on(paper, _confirmatory(paper), reported)
+    return _boards_on(paper, _confirmatory(paper), reported)
 
 
 def _confirmatory(paper: str) -> pd.DataFrame:
@@ -395,18 +397,25 @@ def _confirmatory(paper: str) -> pd.DataFrame:
     return results._without_categories(rows)
 
 
-def _board_on(
+def _boards_on(
     paper: str, rows: pd.DataFrame, reported: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    "The board on confirmatory rows"
+    "The board on confirmatory rows, and below it that of the runs which asked again"
     if not len(rows):
         return pd.DataFrame(columns=claims.BOARD)
+    is_repeated = rows.seed.isin(claims.rules(paper).repeated)
     # they have the columns of the first rows, too, with which they were read
-    return claims.board(paper, rows, reported)
+    board = claims.board(paper, rows[~is_repeated], reported)
+    if not is_repeated.any():
+        return board
+    second = claims.board(paper, rows[is_repeated], reported)
+    was_asked = second.verdict != claims.NOT_ASKED
+    asked_again = second[was_asked & (second.about != claims.PRINTED)]
+    return pd.concat([board, asked_again], ignore_index=True)
 
 # %% ../nbs/rooms/registered.ipynb #309bece7
 def _fresh_verdicts(paper: str, fresh: pd.DataFrame) -> dict[tuple, set[str]]:
-    "Verdicts of new rows, by claim and asker of the first rows; several where several models of its recipe were asked"
+    "Verdicts of new rows, by claim and asker of the first rows; several where several models or runs were asked"
     first_of = claims.rules(paper).again
     verdicts = defaultdict(set)
     for line in fresh.itertuples():
@@ -419,10 +428,10 @@ def with_confirmation(paper: str, board: pd.DataFrame) -> pd.DataFrame:
     """A board with the column `confirmed`: 'confirmed', 'not confirmed', 'rule changed', or '' without such rows.
 
     Claims about the numbers that a paper prints have no fresh rows, and stay ''. If several new models of one recipe
-    were asked, each of them has to give the verdict.
+    were asked, or one in several runs, each of them has to give the verdict.
     """
     rows = _confirmatory(paper)
-    fresh = _board_on(paper, rows)
+    fresh = _boards_on(paper, rows)
     if not len(fresh):
         return board.assign(confirmed="")
     same_rule = _unchanged(paper, rows)

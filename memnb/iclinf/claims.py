@@ -14,7 +14,14 @@ import pandas as pd
 from scipy.stats import norm as normal
 
 from .. import stats
-from ..claims import FAILS, HOLDS, NOT_ASKED, estimate_text, units_text
+from memnb.claims import (
+    FAILS,
+    HOLDS,
+    NOT_ASKED,
+    estimate_text,
+    rules,
+    units_text,
+)
 from ..claims import board as claims_board
 from .accounting import corrected, solved
 from .attack import gaussian_epsilon, gaussian_mu
@@ -23,6 +30,7 @@ from .ladder import rung_number, training_number
 from .measuring import RUN_BY, right_and_guess
 from .method import DELTA
 from ..plots import picture
+from ..registered import confirmed_board
 from ..results import Rows, runs, select
 from ..results import measured as measured_rows
 from ..results import reported as reported_rows
@@ -656,19 +664,19 @@ def _new_facts(measured: pd.DataFrame) -> dict:
     counts = select(rows, part="influence", quantity="accuracy")
     if not len(counts):
         return {}
-    # rows of a confirmatory run lack columns that no part of it fills
-    columns = measured.columns.union(rows.columns, sort=False)
-    verdicts = [
-        claims_board("iclinf", table).set_index(["id", "model"]).verdict
-        for table in (measured, rows.reindex(columns=columns))
-    ]
-    both = pd.concat(verdicts, axis=1, keys=["first", "new"]).dropna()
-    both = both[both["first"].isin([HOLDS, FAILS])]
-    queries = counts.groupby("model").n.max()
+    first = claims_board("iclinf", measured)
+    # of what was asked again both lines
+    new = confirmed_board("iclinf")
+    both = first.merge(new, on=["id", "model"], suffixes=("", "_new"))
+    both = both[both.verdict.isin([HOLDS, FAILS])]
+    is_repeated = counts.seed.isin(rules("iclinf").repeated)
+    queries = counts[~is_repeated].groupby("model").n.max()
+    unasked = counts[is_repeated].groupby("dataset").n.max().astype(int)
     return dict(
         new_queries=int(queries["smollm2"]),
         new_tuned=int(queries["smollm2, tuned on 384 prompts"]),
-        new_same=bool((both["first"] == both.new).all()),
+        new_same=bool((both.verdict == both.verdict_new).all()),
+        **unasked.add_prefix("unasked_"),
     )
 
 
