@@ -31,17 +31,26 @@ from threading import Lock
 from uuid import uuid4
 
 # %% ../nbs/rooms/core.ipynb #12dc0f75
-def _unquote_environment() -> None:
-    "Take the quotes away that a file of settings leaves around a value of a variable of memnb: they are no part of a path"
+# variables of the environment that are paths
+_PLACES = "MEMNB_HOME MEMNB_STORE MEMNB_CACHE MEMNB_DATA MEMNB_WHEELS".split()
+
+
+def _read_as_shells_do() -> None:
+    "Quotes around variables of memnb are no part of them, and `~` and `$HOME` in a path are the home folder"
     for name, value in os.environ.items():
+        if not name.startswith("MEMNB_"):
+            continue
         stripped = value.strip()
-        quoted = re.fullmatch("(['\"])(.+)\\1", stripped)
-        if name.startswith("MEMNB_") and quoted:
-            os.environ[name] = quoted[2]
+        if quoted := re.fullmatch("(['\"])(.+)\\1", stripped):
+            os.environ[name] = stripped = quoted[2]
+        # files of settings, notebooks and containers leave both as they are
+        if name in _PLACES and stripped:
+            path = re.sub(r"^\$(HOME\b|\{HOME\})", "~", stripped)
+            os.environ[name] = os.path.expanduser(path)
 
 
 # before anything reads them
-_unquote_environment()
+_read_as_shells_do()
 
 
 def package_dir() -> Path:

@@ -1576,18 +1576,63 @@ def test_quotes_around_a_variable_are_no_part_of_it(quote, monkeypatch):
     monkeypatch.setenv("MEMNB_SERVER", '{"body": {"user": "me"}}')
     monkeypatch.setenv("MEMNB_HOME", f"/it{quote}s")
     monkeypatch.setenv("NO_MEMNB", f"{quote}as it is{quote}")
-    core._unquote_environment()
+    core._read_as_shells_do()
     assert os.environ["MEMNB_STORE"] == "/a b/s.sqlite"
     assert os.environ["MEMNB_SERVER"] == '{"body": {"user": "me"}}'
     assert os.environ["MEMNB_HOME"] == f"/it{quote}s"
     assert os.environ["NO_MEMNB"] == f"{quote}as it is{quote}"
 
 
-def test_a_store_in_quotes_is_the_store_without(tmp_path):
+@pytest.mark.parametrize(
+    "start", ['"{}', "~", "$HOME", "${{HOME}}", "'~", " {}"]
+)
+def test_a_store_is_where_a_shell_would_have_it(start, tmp_path):
+    "Quotes are left out, and the home folder is meant, not a folder called `~`"
+    quote = start[0] if start[0] in "'\"" else ""
+    place = start.format(tmp_path) + "/a.sqlite" + quote
     code = "from memnb.store import Store; print(Store().path)"
-    env = os.environ | dict(MEMNB_STORE=f'"{tmp_path}/a.sqlite"')
-    path = subprocess.check_output([sys.executable, "-c", code], env=env)
+    env = os.environ | dict(MEMNB_STORE=place, HOME=str(tmp_path))
+    path = subprocess.check_output(
+        [sys.executable, "-c", code], env=env, cwd=tmp_path
+    )
     assert path.decode().strip() == f"{tmp_path}/a.sqlite"
+    assert {f.name for f in tmp_path.iterdir()} >= {"a.sqlite"}
+    assert not (tmp_path / "~").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its made-up folders")
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("/dev/null", "names no folder"),
+        ("/dev/null/x", "names no folder"),
+        ("/proc", "names no folder"),
+        ("~nobody-here/x", "begins with ~nobody-here"),
+    ],
+)
+def test_a_home_that_is_none_is_said_before_anything_is_done(
+    place, says, monkeypatch, capfd
+):
+    monkeypatch.setenv("MEMNB_HOME", place)
+    assert cli.main(["run", "smoke", "--only", "capacity"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("memnb: MEMNB_HOME ") and says in line
+
+
+def test_a_cache_that_is_a_file_is_said(tmp_path, monkeypatch, capfd):
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.setenv("MEMNB_CACHE", str(tmp_path / "file"))
+    assert cli.main(["list"]) == 2
+    assert "MEMNB_CACHE names no folder" in capfd.readouterr().err
+
+
+def test_a_device_is_never_written_over(tmp_path):
+    from memnb.run import ours
+
+    os.mkfifo(tmp_path / "pipe.html")
+    for file in ("/dev/null", tmp_path / "pipe.html"):
+        with pytest.raises(ValueError, match="a device and no file"):
+            ours.may_write(file)
 
 
 # ---- sizes that are no sizes

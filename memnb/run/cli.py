@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError, Parameter
 from ..core import checkout, data_dir, figures_dir, missing, printable
 from ..core import say, share_dir
 from ..core import set_wording, version
-from .ours import is_export, is_figure, is_page, is_table
+from .ours import check_places, is_export, is_figure, is_page, is_table
 from .ours import may_write as _may_write
 from .redact import redact
 from .terminal import duration, relative_path, table
@@ -913,12 +913,18 @@ def _take_signals():
         signal.signal(hangup, signal.default_int_handler)
 
 
+# commands that make files in MEMNB_HOME
+_WRITING = "run", "replay", "new", "register"
+
+
 def _prepare(argv):
-    "Make the streams take every character, and words speak of options"
+    "Make the streams take every character, and words speak of options; check what the environment says"
     os.environ.setdefault("MPLBACKEND", "agg")
     engine = os.environ.get("MEMNB_ENGINE", "")
     if engine not in ("", "c", "torch"):
         raise ValueError(f"MEMNB_ENGINE is 'c' or 'torch', not {engine!r}")
+    if argv and argv[0] in COMMANDS:
+        check_places(writes=argv[0] in _WRITING and "--help" not in argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -948,6 +954,7 @@ def _os_words(error):
         errno.ENOSPC: f"no room is left on the disk: {_FULL}",
         errno.EDQUOT: f"no room is left to you on the disk: {_FULL}",
         errno.EROFS: f"{place} cannot be written: its folder is read-only; name another place",
+        errno.EPERM: f"{place} cannot be read or written: the system forbids it; name another place",
         errno.EACCES: f"{place} cannot be read or written: you lack the permission; name another place",
         errno.ENOENT: f"no file {place}: give its path from the working folder",
         errno.EISDIR: f"{place} is a folder: name a file",

@@ -9,7 +9,10 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple
+
+from .redact import FOLDERS
 
 # only what stands in a head of ours may stand before the mark, so that a page that quotes it is none of ours
 _PAGE = re.compile(
@@ -117,9 +120,10 @@ def may_write(
     file = Path(file)
     if file.is_dir():
         raise ValueError(f"{file} is a folder: name a file")
-    above = next(
-        folder for folder in file.absolute().parents if folder.exists()
-    )
+    # a file that takes the place of /dev/null would end other programs
+    if file.exists() and not file.is_file():
+        raise ValueError(f"{file} is a device and no file: name another --out")
+    above = _nearest(file.absolute().parent)
     if not above.is_dir():
         raise ValueError(
             f"{file} cannot be written, since {above.name} is a file and no folder: name another --out"
@@ -132,6 +136,43 @@ def may_write(
     if file.is_file() and file.stat().st_size and not is_ours(file, *beside):
         why = "is no file of memnb and would be written over, or was changed since: name another --out"
         raise ValueError(f"{file} {why}")
+
+
+def _nearest(path: Path) -> Path:
+    "A path, or what is there of the folders above it"
+    return next(one for one in (path, *path.parents) if one.exists())
+
+
+def check_places(writes: bool) -> None:
+    """Raise ValueError where a variable of memnb names a place that cannot be used, before anything is done.
+
+    `writes` says whether files will be made in `MEMNB_HOME`. It is tried, since root may write everywhere but on disks
+    that are full, or that the system makes up.
+    """
+    for name in ("MEMNB_HOME", *FOLDERS):
+        place = os.environ.get(name, "")
+        if place.startswith("~"):
+            user = Path(place).parts[0]
+            raise ValueError(
+                f"{name} begins with {user}, and nobody here has that name: write the path out"
+            )
+    for name in ("MEMNB_HOME", "MEMNB_CACHE"):
+        if place := os.environ.get(name):
+            try:
+                _check_folder(Path(place), writes and name == "MEMNB_HOME")
+            except OSError as e:
+                raise ValueError(
+                    f"{name} names no folder to work in ({e.strerror}): set it to another one, or unset it"
+                ) from None
+
+
+def _check_folder(folder: Path, writes: bool) -> None:
+    "OSError where a path is no folder, there or to be made, and where no file can be written to it"
+    above = _nearest(folder.absolute())
+    os.scandir(above).close()
+    if writes:
+        with TemporaryFile(dir=above) as file:
+            file.write(bytes(4096))
 
 
 def is_foreign_notebook(file: Path) -> bool:
