@@ -1849,6 +1849,100 @@ def test_a_key_with_a_line_end(server, at, monkeypatch):
     assert server.asked[0][3]["Authorization"] == f"Bearer {KEY}"
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{}/v1/",
+        "{}/v1//",
+        "{}/v1/chat/completions",
+        "{}/v1/models",
+        '"{}/v1"',
+        " {}/v1\n",
+        "“{}/v1”",
+        "<{}/v1>",
+        "{}/v1;",
+    ],
+)
+def test_an_address_is_read_as_it_is_meant(form, server, at, monkeypatch):
+    "The server is asked, and its answers are those of the plain address"
+    plain = load(at)
+    monkeypatch.setenv("OPENAI_BASE_URL", form.format(server.url))
+    model = load(at)
+    assert model.generate(asks("chat", ["first"])) == ["FIRST"]
+    assert server.asked[0][2] == "/v1/chat/completions"
+    assert model.id == plain.id
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ("{}/v1?key=hidden-one", "has a query"),
+        ("{}/v1 {}/v1", "no address"),
+        ("ftp://ann:hidden-one@host:21/v1", "no address"),
+        ("   ", "no address"),
+    ],
+)
+def test_an_address_that_cannot_be_asked_is_said(
+    form, says, server, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_BASE_URL", form.format(server.url, server.url))
+    with pytest.raises(ValueError, match=says) as error:
+        lm.load("openai:loud")
+    assert "hidden" not in str(error.value) and not server.asked
+
+
+def test_a_target_of_azure_is_its_address(monkeypatch):
+    target = "https://me.openai.azure.com/openai/deployments/a/chat/completions?api-version=1"
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", target)
+    model = lm.load("openai:a")
+    assert (model.url, model.azure) == ("https://me.openai.azure.com", True)
+
+
+@pytest.mark.parametrize(
+    "key", ["Bearer {}", "OPENAI_API_KEY={}", "$KEY", "{} {}", "export K={}"]
+)
+def test_a_key_with_more_than_a_key_is_not_sent(key, server, at, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", key.format(KEY, KEY))
+    with pytest.raises(servers.NoKey, match="more than a key") as error:
+        load(at).generate(asks("chat", ["first"]))
+    assert KEY not in str(error.value) and not server.asked
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        dict(concurrency=0),
+        dict(concurrency=2.5),
+        dict(timeout="60"),
+        dict(timeout=None),
+        dict(retries=-3),
+        dict(wait=float("nan")),
+        dict(body=["x"]),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_wherever_it_stands(
+    setting, at, monkeypatch
+):
+    "With no request at a time the first question waited for ever"
+    (name,) = setting
+    with pytest.raises(ValueError, match=f"{name} of a server is"):
+        lm.load("openai:loud", **setting)
+    monkeypatch.setenv("MEMNB_SERVER", json.dumps(setting))
+    with pytest.raises(ValueError, match=f"{name} of a server is"):
+        lm.load("openai:loud")
+
+
+def test_a_key_among_the_fields_is_sent_and_not_stored(server, at):
+    body = dict(
+        api_key="hidden-one", top_k=3, metadata=dict(token="hidden-two")
+    )
+    model = load(at, body=body)
+    assert model.generate(asks("chat", ["first"])) == ["FIRST"]
+    assert server.asked[0][-1]["api_key"] == "hidden-one"
+    assert "hidden" not in model.id and "top_k" in model.id
+    assert b"hidden" not in at.read_bytes()
+
+
 def test_settings_of_a_server(server, at, monkeypatch):
     "Given on the command line, they hold in this process and in those that it starts"
     from memnb.run import cli

@@ -40,7 +40,7 @@ def _served(words, models=None):
 
     ValueError where none of the models is behind a server, so that nothing would come of them.
     """
-    from ..servers import OPTIONS, _address_mark
+    from ..servers import OPTIONS, _address_mark, server_address
 
     asked = models is None or any(
         str(model).startswith("openai:") for model in models if model
@@ -71,7 +71,7 @@ def _served(words, models=None):
         except (KeyError, TypeError, ValueError, OverflowError):
             form = f"NAME=VALUE, as concurrency=8 or body='{{...}}', of {', '.join(defaults)}"
             raise ValueError(f"--server takes {form}, not '{word}'") from None
-    if url := given.pop("url", ""):
+    if url := server_address(given.pop("url", "")):
         _address_mark(url)
         os.environ["OPENAI_BASE_URL"] = url
         # what the command line names is asked, whatever address the environment has for Azure

@@ -100,11 +100,13 @@ def code_used(word: str, source: str, top: Path = None) -> dict:
 
 def _server() -> str:
     "Checksum of the address of a server that the environment names, and of what is asked of it"
-    from ..servers import environment_options
+    from ..servers import environment_options, server_address
 
     names = "OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"
     addresses = filter(None, map(os.environ.get, names))
-    address = next(addresses, "")
+    # a query is refused by the run itself
+    address = next(addresses, "").partition("?")[0]
+    address = server_address(address)
     without_login = re.sub("//[^/@]*@", "//", address).rstrip("/")
     options = environment_options()  # `--server`
     asked = [str(options[k]) for k in ("mode", "body") if k in options]
