@@ -477,6 +477,41 @@ def test_a_table_is_asked_for_in_its_own_dialect(kind, tmp_path):
     ).ok.all()
 
 
+@pytest.mark.parametrize(
+    ("last", "is_total"),
+    [
+        ("Total,10,100", True),
+        ("GESAMT:,10,100", True),
+        ("Grand total,,", True),
+        ("mean,2.5,25", True),
+        (",10,100", True),
+        (",7,70", False),
+        ("Totalrecall,5,50", False),
+        ("a,10,100", False),
+    ],
+)
+def test_a_total_below_a_table_is_a_doubt(last, is_total, tmp_path):
+    rows = "Sum of it,1,10\nb,2,20\nc,3,30\na,4,40\n"
+    table = data.load(csv(tmp_path, f"name,x,y\n{rows}{last}\n"))
+    assert len(table) == 5 and table.rows[-1] == last
+    assert (
+        any("looks like a total" in d for d in data.doubts(table)) == is_total
+    )
+
+
+def test_a_page_and_the_terminal_tell_a_doubt(model, tmp_path, capfd):
+    rows = "".join(f"r{i},{i},{i * i}\n" for i in range(40))
+    table = csv(tmp_path, f"name,x,y\n{rows}Total,780,20540\n")
+    page = tabular.one_page(model, table, tmp_path / "p.html", n=4, samples=4)
+    assert "looks like a total" in capfd.readouterr().err
+    assert "looks like a total" in page.read_text()
+
+
+def test_a_word_for_all_that_other_rows_have_is_no_total(tmp_path):
+    rows = "all,1\nsome,2\nall,3\nsome,4\nall,5\n"
+    assert not data.doubts(data.load(csv(tmp_path, f"who,x\n{rows}")))
+
+
 def test_how_a_table_is_read_is_said_in_a_terminal_too(tmp_path, monkeypatch):
     path, got = (
         csv(tmp_path, "Prices\n5.1;caf\xe9\n4.9;oat\n".encode("latin1")),

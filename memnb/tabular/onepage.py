@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import lm, plots, results
 from ..core import replacing, require, say, version
+from ..data import doubts
 from memnb.tabular.measuring import (
     BY_NAME,
     PARTS,
@@ -140,6 +141,9 @@ def one_page(
         raise ValueError(
             f"20 rows of {t.name} have {long:,} characters, which no model reads at once: leave columns out"
         )
+    doubtful = doubts(t)
+    for line in doubtful:
+        say(f"{t.name}: {line}")
     m = lm.load(model, mode=mode) if isinstance(model, str) else model
     mode = mode or m.mode
     z = prompt_sizes(preset, n=n, samples=samples)
@@ -191,7 +195,11 @@ def one_page(
         title=f"What does {name} remember of {t.title}?",
         lead=_lead(name, tests),
         tests=tests,
-        notes=[*_notes(t, rows), *m.notes],
+        notes=[
+            *(f"{line[0].upper()}{line[1:]}." for line in doubtful),
+            *_notes(t, rows),
+            *m.notes,
+        ],
         answers=answers,
         about=f"{len(t)} rows, {len(t.names)} columns ({', '.join(t.names[:12])}{more}).",
         made=f"Model {m.name} ({m.id}), {mode} mode, preset {preset}, {n} questions a test at most, {samples} samples, "
