@@ -592,13 +592,100 @@ def doubts(table: Table) -> list:
     Args:
         table: of a file of the user's
     """
-    lines = []
-    if _ends_in_total(table.df):
+    df = table.df
+    lines = [*_odd_rows(table)]
+    last = _short(table.rows[-1])
+    if _ends_in_total(df):
         lines.append(
-            f"the last row, {_short(table.rows[-1])}, looks like a total or mean of those above, and counts as "
-            "a row like them: take it out of the file if it is none"
+            f"the last row, {last}, looks like a total or mean of those above, and {_COUNTS}"
         )
+    elif _ends_in_note(df):
+        lines.append(
+            f"the last row, {last}, has its first cell alone, as a note below a table, and {_COUNTS}"
+        )
+    if nothing := [name for name in df if not df[name].str.strip().any()]:
+        lines.append(f"nothing stands in {_names_of(nothing)}")
+    if odd := [name for name in df if name != name.strip("\u200b\ufeff\t ")]:
+        lines.append(
+            f"the header has blanks or invisible letters around {_names_of([*map(repr, odd)])}"
+        )
+    if commas := [name for name in df if _has_decimal_commas(df[name])]:
+        lines.append(
+            f"{_names_of(commas)} are taken for words: numbers have a point, and no comma"
+        )
+    if garbled := _garbled(table.text):
+        lines.append(garbled)
     return lines
+
+
+# what becomes of a doubtful row, and what to do
+_COUNTS = "counts as a row like them: take it out of the file if it is none"
+
+
+def _odd_rows(table: Table):
+    "Sentences about rows that are words where all others have numbers: units, a second header, a comment"
+    df = table.df
+    is_word = pd.DataFrame(
+        {
+            name: ~df[name].str.strip().isin(MISSING)
+            & ~df[name].str.strip().str.fullmatch(_NUMBER)
+            for name in df
+        }
+    )
+    # a few words among numbers; of many, as codes for what is missing, they are the way of the column
+    few = [
+        name for name in df if 0 < is_word[name].sum() <= max(1, len(df) // 10)
+    ]
+    if not few or len(df) < 5:
+        return
+    odd = is_word[few].all(axis=1)
+    for place in [place for place, is_odd in enumerate(odd) if is_odd][:3]:
+        if len(few) == 1 and place:
+            continue  # a single word may be a value
+        row = _short(table.rows[place])
+        looks = "units or a second header" if place == 0 else "a header"
+        yield f"row {place + 1}, {row}, has words where other rows have numbers, as {looks} or a comment, and {_COUNTS}"
+
+
+def _ends_in_note(df: pd.DataFrame) -> bool:
+    "Whether the last row alone has nothing behind its first cell"
+    is_single = ~(df.iloc[:, 1:].ne("").any(axis=1))
+    return len(df) > 3 and bool(is_single.iloc[-1]) and is_single.sum() == 1
+
+
+def _has_decimal_commas(column: pd.Series) -> bool:
+    "Whether a column has numbers with commas, for decimals or thousands, and nothing else"
+    bare = column.str.strip()
+    bare = bare[~bare.isin(MISSING)]
+    point = r"[+-]?\d+"
+    comma = r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+|[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?"
+    return bool(
+        len(bare)
+        and bare.str.contains(",").any()
+        and bare.str.fullmatch(f"{point}|{comma}").all()
+    )
+
+
+def _garbled(text: str) -> str:
+    "A sentence about letters that were lost or garbled before a text was saved; '' where there are none"
+    if lost := text.count("\ufffd"):
+        return f"letters were lost before, {lost} of them: a program that could not read them wrote U+FFFD"
+    # UTF-8 that was read as cp1252 begins a letter so, and goes on with signs that seldom stand there
+    garbled = re.findall("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u2122]+", text)
+    right = sum(_is_utf8_read_wrongly(word) for word in garbled)
+    if right >= 3 and right > 0.8 * len(garbled):
+        return f"{right} letters look garbled, as {garbled[0]!r}: UTF-8 that was once read as another encoding"
+    return ""
+
+
+def _is_utf8_read_wrongly(word: str) -> bool:
+    "Whether letters are the bytes of another one"
+    for encoding in ("cp1252", "latin1"):
+        try:
+            return len(word.encode(encoding).decode("utf-8")) < len(word)
+        except UnicodeError:
+            continue
+    return False
 
 # %% ../nbs/rooms/data.ipynb #dc0ac757
 def _most_unique(df: pd.DataFrame, target: str | None):
@@ -1184,7 +1271,8 @@ def read_frame(
         except (OSError, ValueError) as e:
             raise DataError(f"{what} is a damaged parquet file: {e}") from None
     text = _decode(raw, what, encoding)
-    if path.suffix.lower() in (".txt", ".md"):
+    unpacked = Path(re.sub(r"(?i)\.(gz|bz2|xz)$", "", what))
+    if unpacked.suffix.lower() in (".txt", ".md"):
         return _text_records(text, what)
     if _JSON.match(text):
         records = [
@@ -1357,12 +1445,16 @@ def texts(
     """
     what, frame = _frame_of(source, column, encoding)
     _check_columns(frame, what, column, label)
+    if not len(frame):
+        raise DataError(f"{what} holds no text")
     for i, text in enumerate(frame[column], 1):
         if not isinstance(text, str):
             raise DataError(f"{what}: number {i} is no text but {_short(text)}")
         if _HALF.search(text):
             raise _half_a_letter(text, f"{what}: number {i}")
     items = pd.DataFrame(dict(text=frame[column].tolist()), dtype=object)
+    if garbled := _garbled("\n".join(items.text)):
+        say(f"{what}: {garbled}")
     if not label:
         return items
     items["label"] = ["" if pd.isna(x) else str(x) for x in frame[label]]

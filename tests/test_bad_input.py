@@ -499,6 +499,70 @@ def test_a_total_below_a_table_is_a_doubt(last, is_total, tmp_path):
     )
 
 
+NUMBERS = "".join(f"r{i},{i},{i * i}\n" for i in range(20))
+DOUBTFUL = {
+    "units": ("name,x,y\n,m,kg\n" + NUMBERS, "row 1, ',m,kg', has words"),
+    "units in brackets": ("name,x,y\n[-],[m],[kg]\n" + NUMBERS, "units"),
+    "a second header": (f"name,x,y\n{NUMBERS}name,x,y\n{NUMBERS}", "row 21"),
+    "another table": (f"name,x,y\n{NUMBERS}\nother,u,v\n{NUMBERS}", "row 21"),
+    "a comment": (f"name,x,y\n{NUMBERS}# so, it, is\n{NUMBERS}", "row 21"),
+    "a note": (f"name,x,y\n{NUMBERS}Source: somewhere,,\n", "as a note"),
+    "decimal commas": ("a;b\n" + "1,5;x\n1.002,5;y\n" * 20, "^a are taken"),
+    "thousands": ('a,b\n"1,002",x\n7,y\n' * 1 + '"2,002",x\n' * 9, "^a are"),
+    "empty columns": ("a,b,c\n" + "x,, \n" * 9, "nothing stands in b, c"),
+    "an unseen letter": ("\u200bname,x,y\n" + NUMBERS, "invisible letters"),
+    "a blank in the header": ("name, x,y\n" + NUMBERS, "around ' x'"),
+    "lost letters": ("name,x\n" + "caf\ufffd,1\n" * 9, "9 of them"),
+    "garbled letters": ("name,x\n" + "caf\u00c3\u00a9,1\n" * 9, "garbled"),
+}
+
+
+@pytest.mark.parametrize("kind", DOUBTFUL)
+def test_what_may_be_no_row_is_a_doubt_and_stays(kind, tmp_path):
+    text, says = DOUBTFUL[kind]
+    table = data.load(csv(tmp_path, text))
+    assert "\n".join(table.lines) == re.sub("\n\n", "\n", text).strip("\n")
+    (line,) = data.doubts(table)
+    assert re.search(says, line), line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name,x,y\n" + NUMBERS,
+        "name,x\n" + "a,1\nb,unknown\nc,3\nd,4\ne,5\nf,6\n",
+        "name,x,y\n" + "a,1,2\nb,?,NA\nc,3,\nd,4,5\ne,5,6\nf,6,7\n",
+        "name,note\n" + "a,x\nb,\nc,z\nd,\n",
+        "a;b\n" + "1,5;x\nabout two;y\n" * 20,
+        "name,x\n" + "café,1\nnaïve,2\nÜber,3\nÀ la carte,4\n" * 5,
+    ],
+)
+def test_ordinary_tables_raise_no_doubt(text, tmp_path):
+    assert data.doubts(data.load(csv(tmp_path, text))) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["iris", "titanic", "openml-diabetes", "adult"]
+)
+def test_packaged_tables_raise_no_doubt(name):
+    assert data.doubts(data.load(name)) == []
+
+
+def test_a_text_file_that_is_packed_is_cut_into_texts_as_others(tmp_path):
+    raw = gzip.compress(b"one line\nof it\n\nanother, one\n")
+    table = data.texts(csv(tmp_path, raw, "a.txt.gz"))
+    assert [*table.text] == ["one line\nof it", "another, one"]
+
+
+def test_texts_that_are_none_or_garbled_are_said(tmp_path, capfd):
+    with pytest.raises(data.DataError, match="no.txt holds no text"):
+        data.texts(csv(tmp_path, " \n\n", "no.txt"))
+    data.texts(csv(tmp_path, "caf\ufffd\nb\n", "lost.txt"))
+    data.texts(csv(tmp_path, "caf\u00c3\u00a9\n" * 3, "wrong.txt"))
+    lost, wrong = capfd.readouterr().err.splitlines()
+    assert "1 of them" in lost and "3 letters look garbled" in wrong
+
+
 def test_a_page_and_the_terminal_tell_a_doubt(model, tmp_path, capfd):
     rows = "".join(f"r{i},{i},{i * i}\n" for i in range(40))
     table = csv(tmp_path, f"name,x,y\n{rows}Total,780,20540\n")
