@@ -1294,6 +1294,14 @@ def facts(rows: pd.DataFrame) -> dict:
     named["large_bits"] = by_bits.value.iloc[0]
     tempered = stats[stats.item == "tempered"]
     named["no_peak"] = bool((tempered.low < 0).all())
+    by_sample = extraction_by_sample(rows)
+    if len(by_sample):
+        verdicts = by_sample.pivot(
+            index=["id", "model"], columns="asked", values="verdict"
+        )
+        named["sample_alike"] = bool(
+            (verdicts["sample"] == verdicts["all"]).all()
+        )
     return named
 
 # %% ../../nbs/capacity/claims.ipynb #a11c0de1
