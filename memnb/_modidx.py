@@ -391,6 +391,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                       'memnb.compare.asking._blind_words': ('compare/asking.html#_blind_words', 'memnb/compare/asking.py'),
                                       'memnb.compare.asking._both_kinds': ('compare/asking.html#_both_kinds', 'memnb/compare/asking.py'),
                                       'memnb.compare.asking._calls': ('compare/asking.html#_calls', 'memnb/compare/asking.py'),
+                                      'memnb.compare.asking._cell': ('compare/asking.html#_cell', 'memnb/compare/asking.py'),
                                       'memnb.compare.asking._changed': ('compare/asking.html#_changed', 'memnb/compare/asking.py'),
                                       'memnb.compare.asking._check_files': ('compare/asking.html#_check_files', 'memnb/compare/asking.py'),
                                       'memnb.compare.asking._check_left': ('compare/asking.html#_check_left', 'memnb/compare/asking.py'),

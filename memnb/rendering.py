@@ -121,6 +121,22 @@ MARKS |= {
 }
 
 
+# control signs but tab and ends of lines: no page and no spreadsheet can show them
+_UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+def visible(text: str) -> str:
+    "A text whose control signs are the pictures that Unicode has of them, as ␀ and ␛; of the same kind"
+    if not _UNSEEN.search(text):
+        return text
+
+    def picture(match: re.Match) -> str:
+        code = ord(match[0])
+        return "\u2421" if code == 127 else chr(0x2400 + code)
+
+    return type(text)(_UNSEEN.sub(picture, text))
+
+
 @cache
 def templates():
     "The environment of the templates"
@@ -134,6 +150,7 @@ def templates():
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda x: visible(x) if isinstance(x, str) else x,
     )
     env.filters["markdown"] = markdown_html
     env.filters["code"] = code_html

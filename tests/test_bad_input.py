@@ -3,6 +3,7 @@
 import bz2
 import errno
 import gzip
+import io
 import json
 import lzma
 import os
@@ -1193,6 +1194,33 @@ def test_the_headline_takes_the_controls_in(tmp_path):
         compare.ask(one, own, never=never, prefixes=(8,), influence=False)
     )
     assert "0 of 5 that were never shown" in lead and "cannot tell" not in lead
+
+
+def test_a_table_of_texts_is_read_again_as_it_was_written(tmp_path, capfd):
+    "By csv readers as the same rows, and by spreadsheets as no formula, without signs and cells they cannot hold"
+    long = " ".join(["long"] * 20_000)
+    odd = [
+        *("=cmd()", "+1", "-1", "@a", "\t=a", "\r=a", "＝a"),
+        *("b\rc", "b\r\nc", "nul\0", "esc\x1b[31m", long, 'q"u,o;te\nd'),
+    ]
+    store = lm.Store(tmp_path / "s.sqlite")
+    heard = Echo("echo", "echo", "chat", store=store)
+    given = tmp_path / "t.jsonl"
+    words = " and goes on so long that it can be asked about"
+    given.write_text(
+        "".join(json.dumps(dict(text=t + words)) + "\n" for t in odd)
+    )
+    ask_files = papers.paper("compare").commands["ask"]
+    page = ask_files(heard, given, tmp_path / "ü 日.html", prefixes=[8])
+    raw = page.with_suffix(".csv").read_bytes().decode()
+    again = pd.read_csv(io.StringIO(raw, newline=""), dtype=str)
+    assert len(again) == len(odd)
+    read = {t.removesuffix(words) for t in again.text}
+    assert read >= {"'=cmd()", "'\r=a", "'＝a", "b\rc", "b\r\nc", odd[-1]}
+    assert read >= {"nul␀", "esc␛[31m"}
+    assert max(map(len, again.text)) < 32_767
+    assert "are cut in the csv: 1" in capfd.readouterr().err
+    assert not re.search("[\0\x1b]", raw + page.read_text())
 
 
 def test_texts_that_anybody_goes_on_with_are_said(tmp_path):

@@ -6,13 +6,14 @@
 __all__ = ['ASKABLE', 'Asked', 'fewest_called', 'ask', 'ask_power', 'ask_lead', 'ask_page', 'ask_files']
 
 # %% ../../nbs/compare/asking.ipynb #7195ae26
+import csv
 import hashlib
 import re
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,6 +36,7 @@ from memnb.compare.relations import (
     zlib_ratio,
 )
 from ..core import replacing, require, say, version
+from ..rendering import visible
 from ..stats import binom_ci, conformal_p, fisher
 
 # %% ../../nbs/compare/asking.ipynb #e3c0ed87
@@ -1096,10 +1098,26 @@ def _check_files(out: Path, given: list) -> None:
         )
 
 
+# letters of a cell; a spreadsheet that has more than 32,767 breaks them into further rows
+_LONGEST_CELL = 32_000
+
+
+def _cell(value: Any) -> Any:
+    "A value as spreadsheets take it: of a text no formula, no control sign and not more than a cell holds"
+    if not isinstance(value, str):
+        return value
+    if len(value) > _LONGEST_CELL:
+        value = f"{value[:_LONGEST_CELL]} … ({len(value):,} letters)"
+    return re.sub(r"^(?=[=＝+＋@＠\t\r－-])", "'", visible(value))
+
+
 def _csv(table: pd.DataFrame) -> bytes:
-    "A table as csv, without anything that a spreadsheet takes for a formula"
-    plain = table.replace(r"^(?=[=+@\t\r-])", "'", regex=True)
-    lines = plain.to_csv(index=False, lineterminator="\n")
+    "A table as csv that every program reads as it was written, and no program as formulas"
+    plain = table.map(_cell)
+    # with one end of lines, a CR alone in a cell is not quoted, and would end a row
+    has_returns = plain.map(lambda cell: "\r" in str(cell)).any(axis=None)
+    quoting = csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL
+    lines = plain.to_csv(index=False, lineterminator="\n", quoting=quoting)
     return lines.encode("utf-8", "replace")
 
 
@@ -1146,6 +1164,10 @@ def ask_files(
     if truth:
         power = ask_power(table, np.ones(len(table), bool))
     lines = _csv(table)
+    if long := int((table.text.str.len() > _LONGEST_CELL).sum()):
+        say(
+            f"texts longer than a cell of a spreadsheet are cut in the csv: {long}"
+        )
     # by its checksum the next run knows whether the file beside the page is still this one
     checksum = hashlib.sha256(lines).hexdigest()
     page = ask_page(table, out, power=power, table_sum=checksum)
