@@ -1328,6 +1328,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                           'memnb.hf._read_once': ('rooms/hf.html#_read_once', 'memnb/hf.py'),
                           'memnb.hf._read_with_adapter': ('rooms/hf.html#_read_with_adapter', 'memnb/hf.py'),
                           'memnb.hf._recipe_base': ('rooms/hf.html#_recipe_base', 'memnb/hf.py'),
+                          'memnb.hf._say_if_empty': ('rooms/hf.html#_say_if_empty', 'memnb/hf.py'),
                           'memnb.hf._scores_and_past': ('rooms/hf.html#_scores_and_past', 'memnb/hf.py'),
                           'memnb.hf._shards': ('rooms/hf.html#_shards', 'memnb/hf.py'),
                           'memnb.hf._take_before': ('rooms/hf.html#_take_before', 'memnb/hf.py'),

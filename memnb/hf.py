@@ -1372,6 +1372,24 @@ def _network(
     )
 
 # %% ../nbs/rooms/hf.ipynb #acc75b35
+def _say_if_empty(name: str, net: "torch.nn.Module") -> None:
+    "Say so where whole matrices are 0: a download that was cut leaves room for what did not come"
+    empty = [
+        part
+        for part, weight in net.named_parameters()
+        # the first numbers of most matrices tell that they are not empty
+        if weight.dim() > 1
+        and weight.numel()
+        and not weight[0].any()
+        and not weight.any()
+    ]
+    if empty:
+        core.say(
+            f"{name}: all numbers of {', '.join(empty[:3])}{', ...' * (len(empty) > 3)} are 0, in {len(empty)} of its "
+            "matrices: was its download cut?"
+        )
+
+
 def _read_network(
     source: str, revision: str | None, dtype: Any, device: Any, mark: str | None
 ) -> Network:
@@ -1389,6 +1407,7 @@ def _read_network(
     else:
         net = _weights(name, source, dtype, revision)
     _check_vocabulary(name, tok, net.get_input_embeddings().num_embeddings)
+    _say_if_empty(name, net)
     if device == "cpu":
         for tensor in [*net.parameters(), *net.buffers()]:
             tensor.data = tensor.data.clone()  # out of the file, into memory

@@ -755,6 +755,25 @@ def test_weights_of_a_training_that_diverged_are_refused(folder, request_):
             getattr(model, request_)(["a"])
 
 
+def test_matrices_that_never_came_are_said(folder, capfd):
+    "A download that was cut can leave a file of the right size, with zeros in place of what is missing"
+    lm.load(f"hf:{folder}")
+    assert "are 0" not in capfd.readouterr().err
+    named = []
+
+    def cut(all_weights):
+        for name, weight in all_weights.items():
+            if "mlp" in name and weight.dim() > 1:
+                weight.zero_()
+                named.append(name)
+        return all_weights
+
+    weights(folder, cut)
+    lm.load(f"hf:{folder}")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert named[0] in line and f"in {len(named)} of its matrices" in line
+
+
 def test_a_pointer_in_place_of_weights_is_named(folder):
     (folder / "model.safetensors").write_text(
         "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
