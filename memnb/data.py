@@ -670,6 +670,8 @@ def _garbled(text: str) -> str:
     "A sentence about letters that were lost or garbled before a text was saved; '' where there are none"
     if lost := text.count("\ufffd"):
         return f"letters were lost before, {lost} of them: a program that could not read them wrote U+FFFD"
+    if marks := text.count("\ufeff"):
+        return f"byte order marks stand within it, {marks} of them, as where files were put together"
     # UTF-8 that was read as cp1252 begins a letter so, and goes on with signs that seldom stand there
     garbled = re.findall("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u2122]+", text)
     right = sum(_is_utf8_read_wrongly(word) for word in garbled)
@@ -1367,6 +1369,8 @@ def _json_lines(text: str, what: str):
     "The records of a file with one on each line"
     records = []
     for i, line in enumerate(text.split("\n"), 1):
+        # files that were put together have the mark of each
+        line = line.lstrip("\ufeff")
         if not line.strip():
             continue
         try:

@@ -555,6 +555,24 @@ def test_a_text_file_that_is_packed_is_cut_into_texts_as_others(tmp_path):
     assert [*table.text] == ["one line\nof it", "another, one"]
 
 
+def test_lines_of_files_that_were_put_together_are_read(tmp_path):
+    "Each file began with a byte order mark"
+    lines = "".join(f'\ufeff{{"text": "a {i}"}}\n' for i in range(3))
+    read = data.texts(csv(tmp_path, lines, "all.jsonl"))
+    assert [*read.text] == ["a 0", "a 1", "a 2"]
+    rows = "name,x\n" + "a,1\n" * 5 + "\ufeffb,2\n" + "c,3\n" * 5
+    (doubt,) = data.doubts(data.load(csv(tmp_path, rows)))
+    assert doubt.startswith("byte order marks stand within it, 1 of them")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such pipes")
+@pytest.mark.parametrize("command", ["table smollm2", "ask smollm2", "log"])
+def test_a_pipe_in_place_of_a_file_is_said(command, tmp_path, capfd):
+    os.mkfifo(tmp_path / "pipe")
+    assert cli.main([*command.split(), str(tmp_path / "pipe")]) == 2
+    assert "is a pipe or a device" in capfd.readouterr().err
+
+
 def test_texts_that_are_none_or_garbled_are_said(tmp_path, capfd):
     with pytest.raises(data.DataError, match="no.txt holds no text"):
         data.texts(csv(tmp_path, " \n\n", "no.txt"))

@@ -91,6 +91,16 @@ def _by_name(pairs):
     return dict(pairs)
 
 
+def _check_plain(*files):
+    "ValueError for a pipe or a device in place of a file, which is read more than once"
+    for file in filter(None, files):
+        if os.path.exists(file) and not os.path.isfile(file):
+            if not os.path.isdir(file):
+                raise ValueError(
+                    f"{file} is a pipe or a device: write what comes out of it to a file, and give that"
+                )
+
+
 def _loaded(model, mode, device):
     "A model as the command line wants it, or its name where it wants nothing"
     if not device:
@@ -473,6 +483,7 @@ def _table(
     if skip < 0:
         raise ValueError(f"--skip: 0 lines at least, not {skip}")
     _may_write(out, is_page)
+    _check_plain(table)
     from ..papers import paper
 
     if skip or no_header or encoding:
@@ -533,6 +544,7 @@ def _ask(
         )
     _may_write(out, is_page)
     _may_write(out.with_suffix(".csv"), is_table, out)
+    _check_plain(texts, never, log)
     from ..papers import paper
 
     if mode or device:
@@ -590,6 +602,7 @@ def _log(
     for file in (log, without, again):
         if file and not file.exists():
             raise ValueError(f"no file {file}")
+    _check_plain(log, without, again)
     _may_write(out, is_figure)
     from ..papers import paper
     from ..plots import to_png
