@@ -426,6 +426,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                       'memnb.compare.asking._said_first': ('compare/asking.html#_said_first', 'memnb/compare/asking.py'),
                                       'memnb.compare.asking._some': ('compare/asking.html#_some', 'memnb/compare/asking.py'),
                                       'memnb.compare.asking._squeezed': ('compare/asking.html#_squeezed', 'memnb/compare/asking.py'),
+                                      'memnb.compare.asking._times_shown': ('compare/asking.html#_times_shown', 'memnb/compare/asking.py'),
                                       'memnb.compare.asking._usable': ('compare/asking.html#_usable', 'memnb/compare/asking.py'),
                                       'memnb.compare.asking._verdicts': ('compare/asking.html#_verdicts', 'memnb/compare/asking.py'),
                                       'memnb.compare.asking._with_p_values': ( 'compare/asking.html#_with_p_values',

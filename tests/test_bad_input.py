@@ -1214,6 +1214,47 @@ def test_the_headline_takes_the_controls_in(tmp_path):
     assert "0 of 5 that were never shown" in lead and "cannot tell" not in lead
 
 
+TRUTHS = {
+    "words": (["often", "0"], "number 1 it says 'often'"),
+    "below zero": (["1", "-1"], "number 2 it says '-1'"),
+    "without end": (["inf", "0"], "it says 'inf'"),
+    "a comma": (["1,0", "0"], "it says '1,0'"),
+    "never": (["0", "0"], "no text was ever shown"),
+    "both": (["1", "0", "0"], "1 texts are there as shown and as never shown"),
+}
+
+
+@pytest.mark.parametrize("kind", TRUTHS)
+def test_a_column_of_truth_that_says_none_is_refused(kind, tmp_path, model):
+    labels, says = TRUTHS[kind]
+    file = tmp_path / "t.jsonl"
+    records = (
+        dict(text=f"text {i % 2}", shown=one) for i, one in enumerate(labels)
+    )
+    file.write_text("".join(json.dumps(one) + "\n" for one in records))
+    ask_files = papers.paper("compare").commands["ask"]
+    with pytest.raises(data.DataError, match=re.escape(says)) as error:
+        ask_files(model, file, tmp_path / "p.html", truth="shown")
+    assert "t.jsonl" in str(error.value) and model.calls == 0
+
+
+def test_a_column_of_truth_may_be_in_words(tmp_path, model):
+    words = " and goes on so long that it can be asked about, number "
+    shown = [True, "yes", 3, False, "No", 0]
+    records = (
+        dict(text=f"text {i}{words}{i}", shown=one)
+        for i, one in enumerate(shown)
+    )
+    file = tmp_path / "t.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in records))
+    ask_files = papers.paper("compare").commands["ask"]
+    page = ask_files(
+        model, file, tmp_path / "p.html", truth="shown", prefixes=[8]
+    )
+    told = pd.read_csv(page.with_suffix(".csv")).text
+    assert sorted(text[:6] for text in told) == ["text 0", "text 1", "text 2"]
+
+
 def test_a_table_of_texts_is_read_again_as_it_was_written(tmp_path, capfd):
     "By csv readers as the same rows, and by spreadsheets as no formula, without signs and cells they cannot hold"
     long = " ".join(["long"] * 20_000)

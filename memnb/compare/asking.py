@@ -1121,6 +1121,42 @@ def _csv(table: pd.DataFrame) -> bytes:
     return lines.encode("utf-8", "replace")
 
 
+# what columns of truth say in words
+_SAYS_IN_WORDS = dict(true=1, yes=1, false=0, no=0)
+
+
+def _times_shown(texts: pd.DataFrame, column: str, file: str) -> pd.Series:
+    """How often each text was shown
+
+    Args:
+        texts: with `text`, and `label` as it stands in the file
+        column: of the labels, as messages name it
+        file: as messages name it
+
+    Raises DataError where a label is no such number, where a text has two that contradict each other, and where none
+    was shown.
+    """
+    bare = texts.label.str.strip().str.lower()
+    times = pd.to_numeric(bare.replace(_SAYS_IN_WORDS), errors="coerce")
+    odd = ~times.between(0, float(2**53))
+    if odd.any():
+        place = int(odd.argmax())
+        raise data.DataError(
+            f"{file}: {column!r} says how often a text was shown, 0 for never, and of number {place + 1} it says "
+            f"{texts.label.iloc[place][:40]!r}"
+        )
+    of_text = (times > 0).groupby(texts.text).nunique()
+    if len(both := of_text.index[of_text > 1]):
+        raise data.DataError(
+            f"{file}: {len(both)} texts are there as shown and as never shown, as {both[0][:40]!r}: leave one out"
+        )
+    if not times.any():
+        raise data.DataError(
+            f"{file}: by {column!r} no text was ever shown, so there is none to ask about"
+        )
+    return times
+
+
 def ask_files(
     model: str | lm.LM,
     texts: Path | str,
@@ -1155,8 +1191,9 @@ def ask_files(
         unseen = data.texts(Path(never), column, encoding=encoding)
         fresh = unseen.text.tolist()
     if truth:
+        times = _times_shown(own, truth, Path(texts).name)
         own = own.drop_duplicates("text")
-        shown = pd.to_numeric(own.label) > 0
+        shown = times[own.index] > 0
         fresh += own.text[~shown].tolist()
         own = own[shown]
     table = ask(model, own.text.tolist(), never=fresh, **how)
