@@ -94,11 +94,11 @@ def _by_name(pairs):
 def _check_plain(*files):
     "ValueError for a pipe or a device in place of a file, which is read more than once"
     for file in filter(None, files):
-        if os.path.exists(file) and not os.path.isfile(file):
-            if not os.path.isdir(file):
-                raise ValueError(
-                    f"{file} is a pipe or a device: write what comes out of it to a file, and give that"
-                )
+        kinds = os.path.isfile, os.path.isdir
+        if os.path.exists(file) and not any(is_one(file) for is_one in kinds):
+            raise ValueError(
+                f"{file} is a pipe or a device: write what comes out of it to a file, and give that"
+            )
 
 
 def _loaded(model, mode, device):
