@@ -1812,6 +1812,39 @@ def test_a_cache_that_is_a_file_is_said(tmp_path, monkeypatch, capfd):
     assert "MEMNB_CACHE names no folder" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("link.png", "is a link"),
+        ("nowhere.png", "is a link"),
+        ("s3://bucket/a.png", "is an address"),
+        ("a\nb.png", "control character"),
+        ("x" * 300, "too long for a name"),
+    ],
+)
+def test_a_name_by_which_no_file_should_be_made_is_refused(
+    name, says, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").write_text("")
+    os.symlink("there", "link.png")
+    os.symlink("not-there", "nowhere.png")
+    before = {*os.listdir()}
+    assert cli.main(["figure", "capacity", "fig2", "-o", name]) == 2
+    assert says in capfd.readouterr().err
+    assert {*os.listdir()} == before and os.path.islink("nowhere.png")
+
+
+@pytest.mark.parametrize("words", ["--out=~/a.png", "-o ~/a.png"])
+def test_a_home_folder_that_a_shell_left_is_meant(words, tmp_path, monkeypatch):
+    "`--out=~/a.png`, in which a shell sees no path"
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["figure", "capacity", "fig2", *words.split()]) == 0
+    assert os.listdir("home") == ["a.png"] and os.listdir() == ["home"]
+
+
 def test_a_device_is_never_written_over(tmp_path):
     from memnb.run import ours
 

@@ -972,14 +972,24 @@ def _os_words(error):
         errno.ENOENT: f"no file {place}: give its path from the working folder",
         errno.EISDIR: f"{place} is a folder: name a file",
         errno.ENOTDIR: f"{place} is below a file and no folder: name another place",
+        errno.ENAMETOOLONG: f"{place[:40]}... is too long for a name: name another place",
         errno.EEXIST: f"{place} is there already: name another place",
     }
     return redact(sentences.get(error.errno, words))
 
 
+def _with_home(word):
+    "A word of a command line with the home folder in place of a `~` that begins its path"
+    option, path = re.fullmatch(r"(?s)(--?[\w-]+=)?(.*)", str(word)).groups("")
+    is_in_home = re.match(r"~[/\\]", path)
+    return option + os.path.expanduser(path) if is_in_home else word
+
+
 def main(argv: list | None = None) -> int:
     "The command `memnb` with these arguments, by default those of the command line; its exit code"
     argv = sys.argv[1:] if argv is None else argv
+    # a shell leaves --out=~/page.html as it is
+    argv = [_with_home(word) for word in argv]
     try:
         if "_ARGCOMPLETE" in os.environ:
             _complete(os.environ["COMP_LINE"].split())

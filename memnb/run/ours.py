@@ -108,6 +108,25 @@ def _check_ending(file: Path, is_ours: Callable[..., bool]) -> None:
         raise ValueError(f"{file} would hold {kind.words}: name it {name}")
 
 
+def _check_name(file: Path) -> None:
+    "ValueError for a name by which no file should be made"
+    name = str(file)
+    # `Path` makes one slash of two
+    if address := re.match(r"\w{2,}:/", name):
+        raise ValueError(
+            f"{address[0]}/... is an address, and files are written to this machine: name a file, and copy it there"
+        )
+    if re.search(r"[\x00-\x1f\x7f]", name):
+        raise ValueError(
+            f"{name!r} has a control character, as the end of a line: name another --out"
+        )
+    # the file would take the place of the link
+    if file.is_symlink():
+        raise ValueError(
+            f"{file} is a link: name the file that it leads to, or another --out"
+        )
+
+
 def may_write(
     file: Path, is_ours: Callable[..., bool] = is_any, *beside: Path
 ) -> None:
@@ -118,6 +137,7 @@ def may_write(
     An empty file may be written over.
     """
     file = Path(file)
+    _check_name(file)
     if file.is_dir():
         raise ValueError(f"{file} is a folder: name a file")
     # a file that takes the place of /dev/null would end other programs
