@@ -1969,6 +1969,7 @@ def test_settings_of_a_server(server, at, monkeypatch):
         "concurrency=0",
         "nothing=1",
         "url=here",
+        "url=",
         "timeout",
     ):
         with pytest.raises(ValueError, match="--server|no address"):

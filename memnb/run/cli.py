@@ -71,7 +71,8 @@ def _served(words, models=None):
         except (KeyError, TypeError, ValueError, OverflowError):
             form = f"NAME=VALUE, as concurrency=8 or body='{{...}}', of {', '.join(defaults)}"
             raise ValueError(f"--server takes {form}, not '{word}'") from None
-    if url := server_address(given.pop("url", "")):
+    if "url" in given:
+        url = server_address(given.pop("url"))
         _address_mark(url)
         os.environ["OPENAI_BASE_URL"] = url
         # what the command line names is asked, whatever address the environment has for Azure
