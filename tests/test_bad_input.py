@@ -1805,6 +1805,31 @@ def test_a_home_that_is_none_is_said_before_anything_is_done(
     assert line.startswith("memnb: MEMNB_HOME ") and says in line
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("MEMNB_STOR", "MEMNB_STORE"),
+        ("MEMNB_SERVERS", "MEMNB_SERVER"),
+        ("memnb_home", "MEMNB_HOME"),
+        ("MEMNB_TEST_MARK", ""),
+        ("MEMORY_HOME", ""),
+    ],
+)
+def test_a_misspelt_variable_is_said(name, meant, monkeypatch, capfd):
+    "The answers went into another store than the one that was meant"
+    monkeypatch.setenv(name, "x")
+    assert cli.main(["store", "list"]) == 0
+    said = capfd.readouterr().err
+    assert (f"{name} is no variable of memnb" in said) == bool(meant)
+    assert not meant or f"{meant}?" in said
+
+
+def test_all_variables_are_known_to_the_command():
+    guide = (core.checkout() / "docs/use.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| `MEMNB_(\w+)` \|", guide, re.M)
+    assert {*told} == {*cli._VARIABLES}
+
+
 def test_a_cache_that_is_a_file_is_said(tmp_path, monkeypatch, capfd):
     (tmp_path / "file").write_text("mine")
     monkeypatch.setenv("MEMNB_CACHE", str(tmp_path / "file"))

@@ -1,5 +1,6 @@
 """The command `memnb`: each command is a typed function, its docstring the help."""
 
+import difflib
 import errno
 import json
 import math
@@ -927,6 +928,21 @@ def _take_signals():
         signal.signal(hangup, signal.default_int_handler)
 
 
+# what is behind MEMNB_ in the names of variables
+_VARIABLES = "HOME CACHE STORE DATA WHEELS FRESH SERVER ENGINE REPLAY RUN VARIANT".split()
+
+
+def _say_misspelt():
+    "Say which variables of the environment look like one of memnb and are none, so that they change nothing"
+    known = [f"MEMNB_{name}" for name in _VARIABLES]
+    for name in sorted({*os.environ} - {*known}):
+        meant = difflib.get_close_matches(name.upper(), known, 1, cutoff=0.85)
+        if meant and name.upper().startswith("MEM"):
+            say(
+                f"{name} is no variable of memnb, and changes nothing: {meant[0]}?"
+            )
+
+
 # commands that make files in MEMNB_HOME
 _WRITING = "run", "replay", "new", "register"
 
@@ -937,6 +953,7 @@ def _prepare(argv):
     engine = os.environ.get("MEMNB_ENGINE", "")
     if engine not in ("", "c", "torch"):
         raise ValueError(f"MEMNB_ENGINE is 'c' or 'torch', not {engine!r}")
+    _say_misspelt()
     if argv and argv[0] in COMMANDS:
         check_places(writes=argv[0] in _WRITING and "--help" not in argv)
     for stream in (sys.stdout, sys.stderr):
