@@ -585,6 +585,8 @@ def test_texts_that_are_none_or_garbled_are_said(tmp_path, capfd):
 def test_a_page_and_the_terminal_tell_a_doubt(model, tmp_path, capfd):
     rows = "".join(f"r{i},{i},{i * i}\n" for i in range(40))
     table = csv(tmp_path, f"name,x,y\n{rows}Total,780,20540\n")
+    tabular.measure(model, table, n=4, tests="row_completion")
+    assert capfd.readouterr().err.count("looks like a total") == 1
     page = tabular.one_page(model, table, tmp_path / "p.html", n=4, samples=4)
     assert "looks like a total" in capfd.readouterr().err
     assert "looks like a total" in page.read_text()

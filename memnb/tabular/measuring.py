@@ -15,7 +15,7 @@ import pandas as pd
 
 from .. import lm, papers, plant, results
 from ..core import lacking, say
-from ..data import Table
+from ..data import Table, doubts
 from ..lm import needs
 from ..results import Rows
 from . import guards, knowledge, memorization, planted
@@ -367,6 +367,9 @@ def measure(
     table = load_table(dataset)
     if title:
         table = replace(table, title=title)
+    if show:
+        for doubt in doubts(table):
+            say(f"{table.name}: {doubt}")
     if nameless(table) and {*tests} & {*BY_NAME}:
         tests = [test for test in tests if test not in BY_NAME]
         if not isinstance(model, lm.Dry):
