@@ -1826,6 +1826,25 @@ def test_a_misspelt_variable_is_said(name, meant, monkeypatch, capfd):
     assert not meant or f"{meant}?" in said
 
 
+def test_a_replay_that_is_turned_off_by_a_zero_is_said(monkeypatch, capfd):
+    monkeypatch.setenv("MEMNB_REPLAY", "0")
+    assert cli.main(["list"]) == 2
+    assert "MEMNB_REPLAY is '1' or unset, not '0'" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it keeps such a folder")
+def test_a_working_folder_that_was_removed_is_said(
+    tmp_path, monkeypatch, capfd
+):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    code = cli.main(["figure", "capacity", "fig2"])
+    monkeypatch.chdir(tmp_path)
+    assert code == 2
+    assert "the working folder was removed" in capfd.readouterr().err
+
+
 def test_all_variables_are_known_to_the_command():
     guide = (core.checkout() / "docs/use.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| `MEMNB_(\w+)` \|", guide, re.M)

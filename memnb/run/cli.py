@@ -953,6 +953,15 @@ def _prepare(argv):
     engine = os.environ.get("MEMNB_ENGINE", "")
     if engine not in ("", "c", "torch"):
         raise ValueError(f"MEMNB_ENGINE is 'c' or 'torch', not {engine!r}")
+    # '0' would turn it on
+    if (replay := os.environ.get("MEMNB_REPLAY", "")) not in ("", "1"):
+        raise ValueError(f"MEMNB_REPLAY is '1' or unset, not {replay!r}")
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise ValueError(
+            "the working folder was removed: change into another one"
+        ) from None
     _say_misspelt()
     if argv and argv[0] in COMMANDS:
         check_places(writes=argv[0] in _WRITING and "--help" not in argv)
