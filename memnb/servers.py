@@ -1124,6 +1124,10 @@ def _identity_of(model: str, body: dict, url: str) -> tuple[str, str]:
         body: fields that are added to each request
         url: address of the server
     """
+    if model != model.strip() or not model.isprintable():
+        raise ValueError(
+            f"the name of a model has no blanks around it and no control characters: {model[:40]!r}"
+        )
     name = os.path.basename(model) if os.path.isabs(model) else model
     telling = _without_secrets(body)
     marks = json.dumps(telling, sort_keys=True) if telling else ""

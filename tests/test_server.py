@@ -1891,6 +1891,13 @@ def test_an_address_that_cannot_be_asked_is_said(
     assert "hidden" not in str(error.value) and not server.asked
 
 
+@pytest.mark.parametrize("name", ["m\n", " ", " m", "\x1b[31mm"])
+def test_a_name_of_a_model_with_blanks_or_signs_is_refused(name):
+    "As a line that was read from a file: its answers would be kept apart from those of the model"
+    with pytest.raises(ValueError, match="name of a model has no blanks"):
+        lm.load(f"openai:{name}")
+
+
 def test_a_target_of_azure_is_its_address(monkeypatch):
     target = "https://me.openai.azure.com/openai/deployments/a/chat/completions?api-version=1"
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", target)
