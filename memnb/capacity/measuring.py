@@ -259,6 +259,8 @@ def _write_text(
     options["epochs"] = sizes.text_epochs
     options["steps"] = sizes.text_steps or None
     first = tokens["seed"]
+    # single texts are those of the paper's sizes, extraction of a sample
+    singles = not sizes.text_part.endswith("_whole")
     for seed in range(first, first + sizes.text_seeds):
         texts = corpus(
             sizes.source,
@@ -288,7 +290,7 @@ def _write_text(
                 oracle=oracle,
                 oracle_n=sizes.oracle_n,
                 part=sizes.text_part,
-                singles=seed == first,
+                singles=singles and seed == first,
                 **options,
             )
         )
