@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from test_server import at, environment, load, server, whole  # noqa: F401
 
-from memnb import iclinf, lm
+from memnb import claims, iclinf, lm
 from memnb.iclinf import influence
+from memnb.run import profiles
 
 LABELS = ["gold", "sugar"]
 
@@ -149,3 +150,48 @@ def test_the_order_that_suits_the_data(slope, order):
     assert chosen == orders[iclinf.read_at(slope, orders).argmin()]
     every = iclinf.ORDERS[iclinf.read_at(slope).argmin()]
     assert abs(np.log(chosen / every)) < 0.3 and chosen == order
+
+
+def queries_of(run):
+    "Queries that a run of a profile asks, of each data set"
+    sizes = iclinf.PAPER.sizes(
+        {k: v for k, v in run.parameters.items() if k not in ("model", "seed")}
+    )
+    if not {"influence", "shots", "ladder"} & {*sizes.parts}:
+        return {}
+    seed = run.parameters.get("seed", 0)
+    most = dict.fromkeys(sizes.datasets, sizes.n)
+    if "shots" in sizes.parts:
+        first = sizes.datasets[0]
+        most[first] = max(most[first], sizes.shots_n)
+    return {
+        dataset: {
+            *iclinf.pool(
+                dataset, n, sizes.splits, seed, sizes.apart
+            ).queries.text
+        }
+        for dataset, n in most.items()
+    }
+
+
+def test_the_last_confirmatory_run_asks_what_nobody_has_asked():
+    fresh, earlier = {}, {}
+    for profile in ("laptop", "night", "confirm"):
+        for run in profiles.profile(profile):
+            if run.notebook != "iclinf":
+                continue
+            repeated = (
+                run.parameters.get("seed") in claims.rules("iclinf").repeated
+            )
+            for dataset, texts in queries_of(run).items():
+                (fresh if repeated else earlier).setdefault(
+                    dataset, set()
+                ).update(texts)
+    assert {k: len(v) for k, v in fresh.items()} == dict(
+        goods=149, topics=200, news=101
+    )
+    for dataset, texts in fresh.items():
+        assert not texts & earlier[dataset], dataset
+    # the test would see it: without `apart`, some would be asked again
+    again = iclinf.pool("news", 101, seed=4000).queries.text
+    assert {*again} & earlier["news"]
