@@ -30,7 +30,6 @@ from .ladder import rung_number, training_number
 from .measuring import RUN_BY, right_and_guess
 from .method import DELTA
 from ..plots import picture
-from ..registered import confirmed_board
 from ..results import Rows, runs, select
 from ..results import measured as measured_rows
 from ..results import reported as reported_rows
@@ -664,12 +663,19 @@ def _new_facts(measured: pd.DataFrame) -> dict:
     counts = select(rows, part="influence", quantity="accuracy")
     if not len(counts):
         return {}
+    # rows of a confirmatory run lack columns that no part of it fills
+    columns = measured.columns.union(rows.columns, sort=False)
+    rows = rows.reindex(columns=columns)
+    repeated = rules("iclinf").repeated
+    is_repeated = rows.seed.isin(repeated)
+    # what was asked again is judged by itself
+    runs_of = rows[~is_repeated], rows[is_repeated]
+    new = pd.concat(claims_board("iclinf", run) for run in runs_of if len(run))
     first = claims_board("iclinf", measured)
-    # of what was asked again both lines
-    new = confirmed_board("iclinf")
     both = first.merge(new, on=["id", "model"], suffixes=("", "_new"))
-    both = both[both.verdict.isin([HOLDS, FAILS])]
-    is_repeated = counts.seed.isin(rules("iclinf").repeated)
+    was_asked = both.verdict_new != NOT_ASKED
+    both = both[both.verdict.isin([HOLDS, FAILS]) & was_asked]
+    is_repeated = counts.seed.isin(repeated)
     queries = counts[~is_repeated].groupby("model").n.max()
     unasked = counts[is_repeated].groupby("dataset").n.max().astype(int)
     return dict(
