@@ -9,6 +9,13 @@ with 64 strings, with and without each string and with controls, seven trainings
 ten. Both say seconds, and CPU seconds, which other programs on the machine change less. A program to run by hand, not
 a test; a few minutes.
 
+`--width 32` holds both sides to AVX2.
+
+28 November 2026, two idle cores of an EPYC of family 26: `part` 16.3 times with AVX-512 (152.0 s, one repeat of the
+Trainer times three, and 9.3 s), 6.1 times with `--width 32` (116.7 and 19.1 s; 9 are wanted). With vectors of half the
+width ours takes twice as long, and the Trainer no longer. What limits it is arithmetic: the engine is at 74 % of the peak
+there (`bench_capacity.py --width 32 steps`), so that at the whole peak it would be 8.2 times.
+
 Measured on 25 November 2026 on two idle cores: `seeds` in 54 s (91 CPU seconds; 51 and 88 two days before); all of
 Figure 2, one repeat of the Trainer times three, 176 s and 16.0 s, 11.0 times (`short`, two days before: 12.2).
 """
