@@ -1323,7 +1323,10 @@ def _whole(rows: pd.DataFrame) -> Tables:
     return Tables(rows.assign(part=names)[~of_sample])
 
 
-def _of_every_text(trained: pd.DataFrame, prefix: int) -> _Extracted:
+def _of_every_text(
+    trained: pd.DataFrame,
+    prefix: int,
+) -> _Extracted:
     "Extraction of trainings of which every text was asked"
     return _Extracted(
         trained[f"extract_all_{prefix}"],
@@ -1361,7 +1364,11 @@ def _extraction_of_all(tables: Tables) -> Rows:
     return made
 
 
-def _write_difference(write: Rows, most: _Extracted, capacities: float) -> None:
+def _write_difference(
+    write: Rows,
+    most: _Extracted,
+    capacities: float,
+) -> None:
     """Extraction of training texts minus that of held-out ones
 
     Args:
@@ -1391,6 +1398,7 @@ def extraction_by_sample(rows: pd.DataFrame) -> pd.DataFrame:
         rows: measured rows that count, see `judged`
     """
     tables = _whole(rows)
+    # no such trainings were measured
     if not len(tables.text) or "extract_all_8" not in tables.text:
         return pd.DataFrame(columns=["id", "model", "asked"])
     of_sample = Rows()
@@ -1403,6 +1411,10 @@ def extraction_by_sample(rows: pd.DataFrame) -> pd.DataFrame:
         for asked, made in both.items():
             of_claim = select(made.frame(), item=claim.id)
             for model, estimates in of_claim.groupby("model"):
-                who = dict(id=claim.id, model=model, asked=asked)
+                who = dict(
+                    id=claim.id,
+                    model=model,
+                    asked=asked,
+                )
                 lines.append(who | judge(claim, estimates))
     return pd.DataFrame(lines)
