@@ -182,7 +182,8 @@ def check_places(writes: bool) -> None:
                 _check_folder(Path(place), writes and name == "MEMNB_HOME")
             except OSError as e:
                 raise ValueError(
-                    f"{name} names no folder to work in ({e.strerror}): set it to another one, or unset it"
+                    f"{name} names no folder to work in: it cannot be made or written ({e.strerror}); "
+                    f"set {name} to another one, or unset it"
                 ) from None
 
 
