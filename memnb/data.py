@@ -575,11 +575,11 @@ def _ends_in_total(df: pd.DataFrame) -> bool:
     if first.iloc[-1]:
         return bool(_TOTALS.fullmatch(first.iloc[-1]))
     above = df.iloc[:-1].apply(_numbers)
-    told = df.iloc[-1].str.strip()
+    last = df.iloc[-1].str.strip()
     sums = [
-        math.isclose(float(told[name]), above[name].sum(), rel_tol=1e-6)
+        math.isclose(float(last[name]), above[name].sum(), rel_tol=1e-6)
         for name in above.select_dtypes("number")
-        if re.fullmatch(_NUMBER, told[name]) and above[name].any()
+        if re.fullmatch(_NUMBER, last[name]) and above[name].any()
     ]
     return bool(sums) and all(sums)
 

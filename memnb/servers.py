@@ -1187,9 +1187,11 @@ def _check_values(options: dict) -> None:
             fits = value is None or isinstance(value, dict)
         else:
             is_whole = name in ("concurrency", "retries")
-            kinds = int if is_whole else (int, float)
+            number = int if is_whole else (int, float)
             least = dict(concurrency=1, timeout=1e-9).get(name, 0)
-            is_number = isinstance(value, kinds) and not isinstance(value, bool)
+            is_number = isinstance(value, number) and not isinstance(
+                value, bool
+            )
             fits = is_number and least <= value < math.inf
         if not fits:
             raise ValueError(

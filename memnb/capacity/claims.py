@@ -1305,9 +1305,8 @@ def facts(rows: pd.DataFrame) -> dict:
     return named
 
 # %% ../../nbs/capacity/claims.ipynb #a11c0de1
-# claims that rest on extraction
+# claims that rest on extraction from more texts than a sample has
 OF_EXTRACTION = (
-    "extract-all",
     "extract-test",
     "extract-falls",
     "above",
@@ -1337,17 +1336,12 @@ def _of_every_text(
 
 
 def _extraction_of_all(tables: Tables) -> Rows:
-    "The statistics of `_extraction`, but of every text"
+    "The statistics of `_extraction` for `OF_EXTRACTION`, but of every text"
     made = Rows()
     prefix = max(shown_prefixes(tables.text))
     for config, trained in tables.text.groupby("config"):
         write = made.at(model=config)
         extracted = _of_every_text(trained, prefix)
-        fewest = trained.n == trained.n.min()
-        asked = extracted.members[fewest]
-        hits = round((extracted.share[fewest] * asked).sum())
-        every = write.at(item="extract-all", unit="texts")
-        every.share("estimate", hits, asked.sum())
         most = tables.most_text(config)
         _write_difference(
             write.at(item="extract-test", unit="texts"),
@@ -1411,10 +1405,10 @@ def extraction_by_sample(rows: pd.DataFrame) -> pd.DataFrame:
         for asked, made in both.items():
             of_claim = select(made.frame(), item=claim.id)
             for model, estimates in of_claim.groupby("model"):
-                who = dict(
+                line = dict(
                     id=claim.id,
                     model=model,
                     asked=asked,
                 )
-                lines.append(who | judge(claim, estimates))
+                lines.append(line | judge(claim, estimates))
     return pd.DataFrame(lines)

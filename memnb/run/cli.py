@@ -96,8 +96,8 @@ def _by_name(pairs):
 def _check_plain(*files):
     "ValueError for a pipe or a device in place of a file, which is read more than once"
     for file in filter(None, files):
-        kinds = os.path.isfile, os.path.isdir
-        if os.path.exists(file) and not any(is_one(file) for is_one in kinds):
+        is_usual = os.path.isfile(file) or os.path.isdir(file)
+        if os.path.exists(file) and not is_usual:
             raise ValueError(
                 f"{file} is a pipe or a device: write what comes out of it to a file, and give that"
             )
@@ -934,9 +934,9 @@ _VARIABLES = "HOME CACHE STORE DATA WHEELS FRESH SERVER ENGINE REPLAY RUN VARIAN
 
 def _say_misspelt():
     "Say which variables of the environment look like one of memnb and are none, so that they change nothing"
-    known = [f"MEMNB_{name}" for name in _VARIABLES]
-    for name in sorted({*os.environ} - {*known}):
-        meant = difflib.get_close_matches(name.upper(), known, 1, cutoff=0.85)
+    ours = [f"MEMNB_{name}" for name in _VARIABLES]
+    for name in sorted({*os.environ} - {*ours}):
+        meant = difflib.get_close_matches(name.upper(), ours, 1, cutoff=0.85)
         if meant and name.upper().startswith("MEM"):
             say(
                 f"{name} is no variable of memnb, and changes nothing: {meant[0]}?"
