@@ -13,6 +13,7 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
+from papermill.exceptions import PapermillExecutionError
 from test_repo import MACHINE, NOTEBOOKS, PAPER_NOTEBOOKS, TOP
 from traitlets.config import Config
 
@@ -60,17 +61,22 @@ def execute(path, out, folder, kernel="python3"):
             if os.name == "posix"
             else {}
         )
-        return papermill.execute_notebook(
-            path,
-            out,
-            cwd=folder,
-            progress_bar=False,
-            config=Config(KernelManager=local),
-            execution_timeout=900,
-            kernel_name=kernel,
-            # a batch saves a page before and behind each cell, see `test_batch.py`; that takes longer than most cells
-            request_save_on_cell_execute=False,
-        )
+        try:
+            return papermill.execute_notebook(
+                path,
+                out,
+                cwd=folder,
+                progress_bar=False,
+                config=Config(KernelManager=local),
+                execution_timeout=900,
+                kernel_name=kernel,
+                # a batch saves a page before and behind each cell, see `test_batch.py`; that takes longer than most cells
+                request_save_on_cell_execute=False,
+            )
+        except PapermillExecutionError as e:
+            # what went wrong stands first: reports are cut at their ends
+            why = f"{path.name}, cell {e.exec_count}: {e.ename}: {e.evalue}"
+            pytest.fail(f"{why}\n{e}", pytrace=False)
 
 
 def said(nb):
@@ -173,6 +179,35 @@ def test_notebook_runs(
     ]
     told = [p.name for p in written if MARKER.encode() in p.read_bytes()]
     assert not told, f"the key of the environment is in {told}"
+
+
+THREADS = """
+import sys, threading, torch
+sys.setswitchinterval(1e-6)
+n = 64
+together, errors = threading.Barrier(n), []
+
+def convert():
+    together.wait()
+    try:
+        torch.ones(2000).to(torch.bfloat16)
+    except RuntimeError as e:
+        errors.append(e)
+
+threads = [threading.Thread(target=convert) for _ in range(n)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(errors)
+"""
+
+
+def test_threads_compute_at_once_in_a_warm_kernel(tmp_path, warm):
+    "As those that read weights do: a fork has lost the threads of torch, which half of the kernels notice"
+    nb = tmp_path / "threads.ipynb"
+    code = nbformat.v4.new_code_cell(THREADS)
+    nbformat.write(nbformat.v4.new_notebook(cells=[code]), nb)
+    for _ in range(4):
+        assert [*said(execute(nb, nb, tmp_path, warm))] == ["[]\n"]
 
 
 FRESH = """

@@ -89,6 +89,7 @@ def be_kernel(asked):
     os.environ.clear()
     os.environ.update(env)
     os.environ.pop("JPY_PARENT_PID", None)  # whose child it is not
+    renew_threads()
 
     def watch():
         asked.recv(1)
@@ -104,6 +105,17 @@ def be_kernel(asked):
         sys.excepthook(*sys.exc_info())
     finally:
         end()
+
+
+def renew_threads():
+    """Give torch its threads anew, while only one is there to ask for them
+
+    What the process before had is lost in a fork, and torch makes it anew for the first thread that computes. Of two
+    at the same moment, as those of transformers that read weights, one finds none: "Invalid thread pool!".
+    """
+    import torch
+
+    torch.set_num_threads(torch.get_num_threads())
 
 
 def end():
