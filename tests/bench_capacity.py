@@ -19,8 +19,8 @@ vectors of the same width (242, 128 and 44 GFLOP/s for 64, 32 and 16 bytes; the 
 On two idle cores of an EPYC of family 26, the same day (268 and 132 GFLOP/s for 64 and 32 bytes):
     64 bytes   1x32 66 %, 1x64 72 %, 1x128 74 %; against the engine in torch 6.4, 6.1 and 3.4 times as fast
     32 bytes   1x32 74 %, 1x64 79 %, 1x128 80 %; against torch held to AVX2  4.5, 2.6 and 2.2 times as fast
-`single` there with `--width 32`: 3.0 bits a parameter in 17.6 s; a plain loop is not there after 126 s, at one of its
-three rates (the others and the Trainer were not run).
+`single` there with `--width 32`: 3.0 bits a parameter in 9.3 s; a plain loop is not there after 70 s, 7.5 times as long,
+at any of its three rates (the Trainer was not run).
 Products of bfloat16 are worth their name there: 1.4, 1.5 and 1.5 times the steps of float32.
 On the Xeon products of bfloat16 give 75 % of the peak of float32 and fewer steps a second: .7 of those in float32.
 Before the last change, in turns with it: 49, 51 and 52 % (now 51, 52 and 54) with 64 bytes; 60, 63 and 63 % (now 67, 66

@@ -9,14 +9,10 @@ __all__ = ['fig2', 'fig6', 'fig_x_found', 'fig_x_precision', 'fig13', 'fig15', '
 
 # %% ../../nbs/capacity/figures.ipynb #e917a637
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.colors import to_hex
-from matplotlib.ticker import LogLocator
 
 from .. import plots, results
 from . import bits
@@ -33,9 +29,16 @@ from .method import LN2, accuracy_bound, auc_of_bits, f1_of_bits
 from .text import shown_prefixes
 from ..stats import mean_ci
 
+if TYPE_CHECKING:
+    # imported where it is needed: it takes half a second
+    import matplotlib.pyplot as plt
+
 # %% ../../nbs/capacity/figures.ipynb #8d804ba8
 def _hues(rows: pd.DataFrame):
     "A colour for each trained model, from yellow to blue and the darker the larger, the same in all figures of a run"
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import to_hex
+
     names = {c for c in rows.config.dropna() if re.fullmatch(r"\d+x\d+", c)}
     order = sorted(names, key=lambda c: bits.shape(c).n_params)
     if len(order) < 2:
@@ -75,7 +78,7 @@ def _size_axis(ax, ns, name="training sequences"):
     ax.minorticks_off()
 
 
-def _guessing(ax: plt.Axes) -> None:
+def _guessing(ax: "plt.Axes") -> None:
     "What an attack has that knows nothing"
     ax.axhline(0.5, color=plots.GREY, lw=1, ls=":", label="guessing")
 
@@ -151,6 +154,8 @@ def fig2(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("synthetic", "precision", "steps", "ladder", panels=2)
 def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Capacity by the number of parameters, and convergence"
+    import seaborn as sns
+
     a, b = axs
     caps = bits.capacities(measured)
     curve = results.select(measured, part="curve")
@@ -311,6 +316,8 @@ def fig_x_precision(
     axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame
 ):
     "Bits stored with fewer bits per weight"
+    import seaborn as sns
+
     a, b = axs
     hues = _hues(measured)
     cost = bits.precision_costs(measured)
@@ -462,6 +469,9 @@ def fig15(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("text", panels=2)
 def fig4(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Bits memorized of a text, and loss, by the size of the data"
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
+
     a, b = axs
     trained = bits.trainings(measured, "text")
     text = bits.over_capacity(trained, measured)
@@ -535,6 +545,8 @@ def fig_x_total(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("text", panels=2)
 def fig11(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Membership on text, and against extraction"
+    import seaborn as sns
+
     a, b = axs
     text = bits.trainings(measured, "text")
     hues = _hues(text)
@@ -575,6 +587,8 @@ def fig11(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("text", panels=2)
 def fig18(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Extraction, and the law of membership"
+    import seaborn as sns
+
     a, b = axs
     text = bits.trainings(measured, "text")
     hues = _hues(text)
@@ -656,7 +670,7 @@ def fig18(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     )
 
 # %% ../../nbs/capacity/figures.ipynb #45892b2d
-def _draw_map(ax: plt.Axes, text: pd.DataFrame, law: dict) -> None:
+def _draw_map(ax: "plt.Axes", text: pd.DataFrame, law: dict) -> None:
     "F1 by a law over data and parameters, and of trainings, in the same colours"
     sizes = np.geomspace(20, 2e4, 160)
     params = np.geomspace(2e4, 1.6e5, 120)
@@ -732,6 +746,8 @@ def fig_x_map(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("rates", panels=2)
 def fig16(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     "Compression rates of training and held-out sequences"
+    import seaborn as sns
+
     t = results.select(measured, part="rates")
     both = set.intersection(
         *(set(t[t.setting.str.startswith(k)].config) for k in ("syn", "text"))
@@ -787,6 +803,8 @@ def fig16(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("words")
 def fig17(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
     "Rarity of the words of a text, and its memorization"
+    import seaborn as sns
+
     d = results.wide(results.select(measured, part="words", setting="sample"))
     d = bits.of_largest(d).dropna(subset="tfidf")
     look = dict(
@@ -815,6 +833,8 @@ def fig17(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
 @plots.drawn("given", size=(7.2, 2.8))
 def fig_x_given(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
     "Bits stored of a text by its repetitions in training"
+    import seaborn as sns
+
     g = results.select(measured, part="given", quantity="unintended").astype(
         dict(times=int)
     )

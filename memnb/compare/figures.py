@@ -8,10 +8,8 @@ __all__ = ['NAMES', 'over_pools', 'fig_x_found', 'fig7', 'fig_x_difference', 'fi
 # %% ../../nbs/compare/figures.ipynb #51115dad
 from functools import wraps
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 
 from .. import plots
 from .method import MEASURES
@@ -166,6 +164,8 @@ def _drawn(part, *size, panels=1):
                 return plots.placeholder(
                     "not measured: memnb run laptop --only compare"
                 )
+            import matplotlib.pyplot as plt
+
             with plots.style():
                 fig, axs = plt.subplots(1, panels, figsize=size)
                 parts = draw(axs, measured)
@@ -326,6 +326,9 @@ def fig_x_peers(axs: np.ndarray, rows: pd.DataFrame):
 # %% ../../nbs/compare/figures.ipynb #285c7772
 def _heat(ax, d: pd.DataFrame, title):
     "Rank correlations of pairs as a triangle with numbers; framed, a measure with itself"
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
     both = dict(zip(zip(d["item"], d.other), d.value))
     names = [n for n in MEASURES if any(n in k for k in both)]
     grid = [

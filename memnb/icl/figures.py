@@ -7,7 +7,6 @@ __all__ = ['COMPARED', 'fig2', 'fig3', 'fig4', 'fig_x_tokens', 'fig_x_elements',
            'fig_x_dose', 'fig_x_world', 'fig_x_copies']
 
 # %% ../../nbs/icl/figures.ipynb #fb4099b2
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -153,6 +152,8 @@ def fig2(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, of each model the largest run
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     cells = _cells(measured)
     if not len(cells):
         return plots.placeholder("replication: not measured")
@@ -194,6 +195,8 @@ def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, of each model the largest run
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     d = _cells(measured).query("who != 'never'")
     d = d[d.groupby("name").rate.transform("max") > 0]
     if not len(d):
@@ -243,6 +246,8 @@ def fig4(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, of each model the largest run
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     d = _cells(measured).query("who != 'never'")
     parts = []
     for (name, model, s, items), _ in d.groupby(
@@ -303,6 +308,8 @@ def fig_x_tokens(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, of each model the largest run
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     d = measured[(measured.part == "token") & (measured.setting == "pairs")]
     d = d[d.k.isin([0, 5]) & d.times.isin([0, OFTEN])]
     names = [m for m in NAMES if (d.model == m).any() and m not in REPEATED]
@@ -367,6 +374,8 @@ def fig_x_elements(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, of each model the largest run
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     changes = measured[
         (measured.part == "effect") & (measured.quantity == "change")
     ]
@@ -448,6 +457,8 @@ def _before_and_after(ax, place: int, own: pd.DataFrame) -> None:
 # %% ../../nbs/icl/figures.ipynb #d81a5c06
 def _draw_pairs(measured: pd.DataFrame, title: str):
     "Recall before and after 25 demonstrations, and the gain over controls: one row per pair of models"
+    import matplotlib.pyplot as plt
+
     gains = results.select(
         measured, part="effect", item="surface", quantity="change"
     ).set_index("model")
@@ -560,6 +571,8 @@ def fig_x_codec(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, of each model the largest run
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     rows = results.select(measured, part="codec")
     named = NAMES | ALONE
     pairs = [model for model in named if (rows.model == model).any()]
@@ -636,6 +649,8 @@ def fig_x_dose(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, of each model the largest run
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     d = overall(
         measured[measured.model == "planted:file+swapped"],
         by_times=True,
@@ -685,6 +700,8 @@ def fig_x_world(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, of each model the largest run
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     d = overall(measured[measured.model == "gpt"])
     if not len(d):
         return plots.placeholder("the simulation: not measured")
@@ -733,6 +750,8 @@ def fig_x_copies(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, of each model the largest run
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     m = measured[measured.model.str.startswith("copy:")]
     rates = by_repeat(m[m.dataset != HIDDEN.lower()])
     sets = list(dict.fromkeys(rates.dataset))

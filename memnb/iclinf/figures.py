@@ -7,9 +7,8 @@ __all__ = ['attack_table', 'fig_x_attack', 'tab1', 'audit_sheet']
 
 # %% ../../nbs/iclinf/figures.ipynb #484ac6ef
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
@@ -22,6 +21,10 @@ from .ladder import rung_number, training_number
 from .measuring import audit_table, right_and_guess
 from .method import DELTA, ORDERS, conversion, theory
 from ..results import select
+
+if TYPE_CHECKING:
+    # imported where it is needed: it takes half a second
+    import matplotlib.pyplot as plt
 
 # %% ../../nbs/iclinf/figures.ipynb #b70c8282
 DATASETS = dict(
@@ -94,7 +97,7 @@ def _foot(
     return plots.foot(rows.assign(model=names), f"{counts} {unit}", interval)
 
 # %% ../../nbs/iclinf/figures.ipynb #073c577e
-def _log_ticks(ax: plt.Axes, ticks: list[float], both: bool = False) -> None:
+def _log_ticks(ax: "plt.Axes", ticks: list[float], both: bool = False) -> None:
     """Logarithmic axes with these ticks alone
 
     Args:
@@ -124,7 +127,7 @@ def printed_losses(reported: pd.DataFrame) -> pd.DataFrame:
 
 # %% ../../nbs/iclinf/figures.ipynb #0a4f3f5a
 @plots.drawn("influence", size=(6.4, 3.4))
-def fig1(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
+def fig1(ax: "plt.Axes", measured: pd.DataFrame, reported: pd.DataFrame):
     "Influence by position in the prompt"
     losses = select(
         measured, part="influence", quantity="loss at position", setting="label"
@@ -162,7 +165,7 @@ def by_size(rows: pd.DataFrame) -> pd.DataFrame:
 
 # %% ../../nbs/iclinf/figures.ipynb #52fde0e9
 @plots.drawn("shots", size=(5.5, 3.2))
-def fig3(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
+def fig3(ax: "plt.Axes", measured: pd.DataFrame, reported: pd.DataFrame):
     "Influence by the number of exemplars"
     losses = select(measured, part="shots", quantity="loss", setting="label")
     for curve in _curves(losses, "shots", measured):
@@ -212,6 +215,8 @@ def _reading(
         title: of the figure
         caption: of the figure
     """
+    import matplotlib.pyplot as plt
+
     plain, *others = names
     markers = dict(zip(names, "oDv"))
     influence = select(measured, part="influence")
@@ -319,7 +324,7 @@ def tuned_pairs(rows: pd.DataFrame) -> list[tuple[str, str]]:
 
 # %% ../../nbs/iclinf/figures.ipynb #81ca8564
 def _draw_sizes(
-    ax: plt.Axes, measured: pd.DataFrame, printed: pd.DataFrame
+    ax: "plt.Axes", measured: pd.DataFrame, printed: pd.DataFrame
 ) -> pd.DataFrame:
     """Draw losses by model size, ours and those of Table 1; returns ours
 
@@ -344,7 +349,7 @@ def _draw_sizes(
 
 
 def _draw_pairs(
-    ax: plt.Axes, measured: pd.DataFrame, printed: pd.DataFrame
+    ax: "plt.Axes", measured: pd.DataFrame, printed: pd.DataFrame
 ) -> None:
     """Draw losses of pretrained models beside those of their instruction-tuned versions, and the losses of Table 1
 
@@ -402,7 +407,7 @@ def fig5(measured: pd.DataFrame, reported: pd.DataFrame):
 
 # %% ../../nbs/iclinf/figures.ipynb #3aba9dfd
 def _draw_trainings(
-    ax: plt.Axes, rows: pd.DataFrame, stages: list[int], name: str, look: dict
+    ax: "plt.Axes", rows: pd.DataFrame, stages: list[int], name: str, look: dict
 ) -> None:
     """Draw one line per training, each from the model as it is
 
@@ -482,7 +487,7 @@ def null_values(targets: ArrayLike, delta: float = DELTA) -> np.ndarray:
     return 2 * conversion(np.array(orders), delta)
 
 # %% ../../nbs/iclinf/figures.ipynb #e60469d2
-def _draw_deltas(ax: plt.Axes, measured: pd.DataFrame, x: np.ndarray) -> None:
+def _draw_deltas(ax: "plt.Axes", measured: pd.DataFrame, x: np.ndarray) -> None:
     """Draw the paper's axes: a null curve and our points of each delta
 
     Args:
@@ -537,7 +542,7 @@ def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #0fde5001
-def _draw_by_order(ax: plt.Axes, read: pd.DataFrame) -> None:
+def _draw_by_order(ax: "plt.Axes", read: pd.DataFrame) -> None:
     """Draw what the audit finds at each order, at three guarantees of Table 4
 
     Args:
@@ -615,7 +620,7 @@ def fig_x_orders(
 
 # %% ../../nbs/iclinf/figures.ipynb #61420d76
 @plots.drawn(size=(5.5, 3.4))
-def fig_x_found(ax: plt.Axes, measured: pd.DataFrame, reported: pd.DataFrame):
+def fig_x_found(ax: "plt.Axes", measured: pd.DataFrame, reported: pd.DataFrame):
     "Divergence as a share of its bound"
     printed = solved(reported)
     printed = printed[printed["where"] == "Table 4"]
@@ -696,6 +701,8 @@ def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, of each part the largest run
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     table = attack_table(measured)
     if not len(table):
         return plots.placeholder("attack: not measured")

@@ -7,14 +7,10 @@ __all__ = ['rows_of', 'fig_x_table1', 'tab4', 'tab5', 'tab2', 'tab3', 'fig1', 'f
            'fig_x_eyes', 'fig_x_exposure', 'second_planting', 'fig_x_doses']
 
 # %% ../../nbs/tabular/figures.ipynb #9931ab14
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.colors import ListedColormap
-from matplotlib.patches import Patch
 
 from .. import data, plots, results
 from ..results import select, wide
@@ -30,6 +26,10 @@ from memnb.tabular.rules import (
     recalls,
     signs,
 )
+
+if TYPE_CHECKING:
+    # imported where it is needed: it takes half a second
+    import matplotlib.pyplot as plt
 
 # %% ../../nbs/tabular/figures.ipynb #de053ee1
 # data sets in the order of the paper, and how it writes them
@@ -158,6 +158,10 @@ def fig_x_table1(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+    from matplotlib.colors import ListedColormap
+
     asked = _asked(measured)
     names = [name for name in asked.dataset.unique() if name]
     sets = list(dict.fromkeys(names + _NAMES))
@@ -359,7 +363,7 @@ class _Series(NamedTuple):
 
 
 def _draw_completions(
-    ax: plt.Axes,
+    ax: "plt.Axes",
     rates: pd.DataFrame,
     dataset: str,
     series: dict[str, _Series],
@@ -389,7 +393,7 @@ def _draw_completions(
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 # %% ../../nbs/tabular/figures.ipynb #7b68ce81
-def _draw_known_completions(ax: plt.Axes, known: pd.DataFrame) -> None:
+def _draw_known_completions(ax: "plt.Axes", known: pd.DataFrame) -> None:
     """Draw the last panel of Figure 1: rows with known repetitions, and controls
 
     Args:
@@ -419,6 +423,8 @@ def fig1(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     asked = _asked(measured)
     rates = wide(asked, "rate", part="conditional_completion")
     if not len(rates):
@@ -466,7 +472,7 @@ def _sampled(measured: pd.DataFrame) -> list[_Asked]:
 
 # %% ../../nbs/tabular/figures.ipynb #e9552936
 def _draw_shares(
-    ax: plt.Axes, real: pd.Series, drawn: list[tuple[str, pd.Series]]
+    ax: "plt.Axes", real: pd.Series, drawn: list[tuple[str, pd.Series]]
 ) -> None:
     """Draw a panel of Figure 2: values in the data, and those of samples, pairs of a colour and a column
 
@@ -517,6 +523,9 @@ def fig2(
         reported: what the paper prints
         dataset: whose samples are drawn
     """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
+
     samples = select(_asked(measured), part="sample", dataset=dataset)
     if not len(samples):
         return plots.placeholder(
@@ -591,13 +600,15 @@ class _Matrix(NamedTuple):
     model: _Asked
 
 
-def _draw_matrix(ax: plt.Axes, panel: _Matrix) -> None:
+def _draw_matrix(ax: "plt.Axes", panel: _Matrix) -> None:
     """Draw correlations of the data above the diagonal, those of samples below
 
     Args:
         ax: axes of the panel
         panel: what is drawn
     """
+    import seaborn as sns
+
     drawn = knowledge.read_samples(panel.model.rows, panel.dataset)
     real, sampled = knowledge.matrices(panel.dataset, drawn)
     ax.set_facecolor("#BBBBBB")
@@ -657,6 +668,8 @@ def _panels(measured: pd.DataFrame, datasets: list[str]) -> list[_Matrix]:
 # %% ../../nbs/tabular/figures.ipynb #5614ff94
 def _matrices(measured: pd.DataFrame, datasets: list[str]):
     "Pearson matrices of the data and of samples, one panel per data set, in one row"
+    import matplotlib.pyplot as plt
+
     asked = _asked(measured)
     panels = _panels(measured, datasets)
     if not panels:
@@ -715,7 +728,7 @@ def fig5(measured: pd.DataFrame, reported: pd.DataFrame = None):
 
 # %% ../../nbs/tabular/figures.ipynb #8d8eb305
 def _draw_by_table(
-    ax: plt.Axes, asked: pd.DataFrame, reported: pd.DataFrame
+    ax: "plt.Axes", asked: pd.DataFrame, reported: pd.DataFrame
 ) -> None:
     """Draw shares of next rows completed: the paper hollow, ours filled
 
@@ -759,7 +772,7 @@ def _draw_by_table(
     ax.legend(loc="lower right")
 
 # %% ../../nbs/tabular/figures.ipynb #281df337
-def _draw_by_dose(ax: plt.Axes, counts: pd.DataFrame) -> None:
+def _draw_by_dose(ax: "plt.Axes", counts: pd.DataFrame) -> None:
     """Draw the share of next rows found by number of repetitions
 
     Args:
@@ -785,6 +798,8 @@ def fig_x_found(measured: pd.DataFrame, reported: pd.DataFrame):
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     asked = _asked(measured)
     trained = select(measured, part="truth", test="row_completion")
     with plots.style():
@@ -812,6 +827,8 @@ def fig_x_eyes(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     rows = pooled_eyes(select(measured, part="eyes"))
     counts = recall(rows, "eyes")
     if not len(counts):
@@ -868,6 +885,8 @@ def fig_x_exposure(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     exposed = whole(results.runs(select(measured, part="exposure")))
     rates = exposed
     if len(exposed):
@@ -959,6 +978,8 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
         measured: long rows, from `rows_of`
         reported: what the paper prints
     """
+    import matplotlib.pyplot as plt
+
     measured = pd.concat([measured, second_planting()], ignore_index=True)
     gains = _gains_by_dose(measured)
     found = {}
@@ -1007,7 +1028,7 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
     return plots.finish(fig, "Accuracy gained and rows found", foot, caption)
 
 
-def _draw_doses(ax: plt.Axes, series: dict) -> None:
+def _draw_doses(ax: "plt.Axes", series: dict) -> None:
     """Draw shares and gains by the number of repetitions, in percent
 
     Args:
