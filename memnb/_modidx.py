@@ -2266,6 +2266,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                               'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims.clipped': ('tabular/claims.html#clipped', 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims.codes_of': ('tabular/claims.html#codes_of', 'memnb/tabular/claims.py'),
+                                      'memnb.tabular.claims.detection_by_form': ( 'tabular/claims.html#detection_by_form',
+                                                                                  'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims.diversity': ('tabular/claims.html#diversity', 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims.facts': ('tabular/claims.html#facts', 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims.gains_of': ('tabular/claims.html#gains_of', 'memnb/tabular/claims.py'),

@@ -8,8 +8,8 @@ __all__ = ['FIRST4', 'HEADER3', 'PUBLIC', 'LEARNERS', 'ONE_LABEL', 'MATRICES', '
            'clipped', 'write_completions', 'codes_of', 'diversity', 'share_of', 'gap', 'ranges', 'outside',
            'written_counts', 'write_temperatures', 'rate_difference', 'write_samples', 'write_labels', 'write_learners',
            'write_beside', 'write_counted', 'write_absent', 'write_larger', 'write_printed', 'write_detection',
-           'write_exposure', 'hits_of', 'gains_of', 'write_unseen', 'write_known_samples', 'write_model', 'statistics',
-           'judged']
+           'write_exposure', 'hits_of', 'gains_of', 'write_unseen', 'write_known_samples', 'detection_by_form',
+           'write_model', 'statistics', 'judged']
 
 # %% ../../nbs/tabular/claims.ipynb #e83d86ae
 from collections.abc import Callable
@@ -831,6 +831,36 @@ def write_known_samples(made: results.Rows, rows: pd.DataFrame) -> None:
         alike = round(getattr(row, "but_unique", np.nan) * row.n)
         cell = made.at(item="cause", n=alike, unit="samples")
         cell.value("statistic", alike - round(row.rate * row.n))
+
+# %% ../../nbs/tabular/claims.ipynb #e5d30002
+def detection_by_form(rows: pd.DataFrame) -> pd.DataFrame:
+    """The claim `eyes` for the row test without examples, by mode and by lines shown, as measured in the part `lines`
+
+    Both halves of a planting count together. Columns: mode, lines (shown), controls (of them found), asked_controls,
+    and those of `claims.judge`. No rows where nothing was measured.
+
+    Args:
+        rows: all measured rows
+    """
+    (claim,) = [claim for claim in claims.read("tabular") if claim.id == "eyes"]
+    asked = select(rows, part="lines", test="row_completion", quantity="rate")
+    forms = []
+    for (mode, shown), cells in asked.groupby(["mode", "item"]):
+        hits, members = hits_of(cells, times=cells.times.max())
+        found, controls = hits_of(cells, times=0)
+        low, high = binom_ci(hits, members)
+        made = results.Rows(item="eyes", unit="rows", n=members)
+        made.value("statistic", hits / members, low, high)
+        form = dict(
+            mode=mode,
+            lines=int(shown),
+            controls=found,
+            asked_controls=controls,
+        )
+        forms.append(form | claims.judge(claim, made.frame()))
+    columns = ["mode", "lines", "controls", "asked_controls"]
+    told = pd.DataFrame(forms, columns=None if forms else columns)
+    return told.sort_values(["mode", "lines"], ignore_index=True)
 
 # %% ../../nbs/tabular/claims.ipynb #cbeabd98
 def write_model(

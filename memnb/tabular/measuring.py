@@ -419,7 +419,7 @@ class Sizes(papers.Sizes):
     detected: list[str] = []
     detected_n: int = 10  # queries a test and block of their rows
     detected_tests: list[str] = []  # some tests; default: all
-    # models and lines of the file shown by the row test, as [forms, 15], without examples
+    # models and lines of the file shown by the row test, as [forms, 15] or [forms, 15, chat], without examples
     lines: list = []
     # models planted in the forms, whose rows are asked for in the four forms of a table
     four_forms: list[str] = []
@@ -555,14 +555,15 @@ def _write_known(rows: Rows, sizes: Sizes, mode: str, seed: int) -> None:
         answers = _ahead(model, planted.known_rows, **prompts | ask)
         by = rows.at(model=model.name, mode=model.mode)
         by.add(planted.found_rates(answers, "eyes"))
-    for name, lines in sizes.lines:
+    for name, lines, *asked_as in sizes.lines:
         most = plant.truth(name).times.max()
-        model = lm.load(f"planted:{name}", mode="completion")
+        form = (asked_as or ["completion"])[0]
+        model = lm.load(f"planted:{name}", mode=form)
         answers = _ahead(
             model,
             planted.known_rows,
             name=name,
-            mode="completion",
+            mode=model.mode,
             n=2 if few else _EYE_N,
             doses=[most, 0],
             tests=["row_completion"],
@@ -570,7 +571,7 @@ def _write_known(rows: Rows, sizes: Sizes, mode: str, seed: int) -> None:
             shots=0,
             seed=seed,
         )
-        by = rows.at(model=model.name, mode="completion", item=str(lines))
+        by = rows.at(model=model.name, mode=model.mode, item=str(lines))
         by.add(planted.found_rates(answers, "lines"))
     for name in sizes.four_forms:
         _write_forms(rows, name, few, seed)
