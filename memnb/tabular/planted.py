@@ -75,6 +75,8 @@ def known_rows(
 ) -> pd.DataFrame:
     """The memorization tests on rows with known repetitions; controls equal to such a row are left out.
 
+    The row test shows the solved examples that the smallest block has room for, at most those of the sizes.
+
     Args:
         model: lm.LM or its name
         name: fine-tuned model whose rows are asked for
@@ -93,6 +95,10 @@ def known_rows(
     blocks = planted_blocks(name)
     sizes = PRESETS["quick"] | size
     ask = dict(seed=seed, mode=mode)
+    # the same number for members and controls
+    fewest = min(len(table.lines) for _, table in blocks)
+    room = fewest // (sizes["rows"] + 1) - 1
+    shots = max(0, min(sizes["shots"], room))
     repeated = {row for times, table in blocks if times for row in table.rows}
     wanted = tests or ("row_completion", "header", "feature_completion")
     parts = []
@@ -103,7 +109,6 @@ def known_rows(
             continue
         answers = []
         if "row_completion" in wanted:
-            shots = sizes["shots"]
             rows = row_completion(asked, table, n, sizes["rows"], shots, **ask)
             first = first_token(data.load(table.name), rows)
             answers += [part.assign(row=rows.truth) for part in (rows, first)]
