@@ -121,8 +121,8 @@ def known_rows(
         # a cell is asked for in conversations only
         is_chat = mode == "chat"
         if "feature_completion" in wanted and table.unique and is_chat:
-            shots = sizes["feature_shots"]
-            cells = feature_completion(asked, table, n, shots, **ask)
+            solved = sizes["feature_shots"]
+            cells = feature_completion(asked, table, n, solved, **ask)
             answers.append(cells.assign(row=""))
         for part in answers:
             is_new = [bool(times) or row not in repeated for row in part.row]
