@@ -1043,6 +1043,7 @@ def _matrix_facts(rows: pd.DataFrame) -> dict:
 
 # %% ../../nbs/tabular/claims.ipynb #d990bae9
 SECOND = "planted:forms-1, both halves"
+WIDE = "planted:wide, both halves"
 
 
 def _second_facts(measured: pd.DataFrame) -> dict:
@@ -1082,6 +1083,49 @@ def _second_facts(measured: pd.DataFrame) -> dict:
     return numbers
 
 
+def _wide_facts(measured: pd.DataFrame) -> dict:
+    """The numbers of the wide table: what the row test finds, and what repetitions gain behind a context for each row
+
+    Args:
+        measured: all measured rows
+    """
+    halves = ["planted:wide", "planted:wide-swapped"]
+    found = select(measured, part="eyes", model=halves, test="row_completion")
+    gains = select(measured, part="own_contexts", item="paired", model=WIDE)
+    gains = select(gains, quantity="more", dataset="adult")
+    gains = gains.set_index("times")
+    numbers = {}
+    for name, times in dict(often=64, control=0, found=4).items():
+        hits, asked = hits_of(found, times=times)
+        numbers[f"wide_{name}"] = hits
+        numbers[f"wide_{name}_rows"] = asked
+    for name, times in dict(wide_gain=64, wide_four=4).items():
+        gain = gains.loc[times]
+        numbers[name] = 100 * gain.value
+        numbers[f"{name}_low"] = 100 * gain.low
+        numbers[f"{name}_high"] = 100 * gain.high
+    # four repetitions, rows of all three tables
+    every = pooled_gain(gains_of(measured, 4, "all"))
+    numbers["every_four"] = 100 * every.value
+    numbers["every_four_low"] = 100 * every.low
+    numbers["every_four_high"] = 100 * every.high
+    return numbers
+
+
+def _form_facts(measured: pd.DataFrame) -> dict:
+    """What the row test finds in other forms than that of Table 1: the smallest share of rows, and all controls
+
+    Args:
+        measured: all measured rows
+    """
+    forms = detection_by_form(measured)
+    return dict(
+        other_forms=100 * forms.value.min(),
+        other_forms_control=forms.controls.sum(),
+        other_forms_controls=forms.asked_controls.sum(),
+    )
+
+
 def facts(measured: pd.DataFrame) -> dict:
     """The numbers that the prose of the page names, of all measured rows: name -> number, or True or False
 
@@ -1100,6 +1144,8 @@ def facts(measured: pd.DataFrame) -> dict:
     numbers["form_control"], numbers["form_controls"] = control
     numbers |= _exposure_facts(rows, measured)
     numbers |= _second_facts(measured)
+    numbers |= _wide_facts(measured)
+    numbers |= _form_facts(measured)
     names = dict(model="planted:names", part="known_cell")
     cells = hits_of(rows, **names, times=24)
     numbers["names_found"], numbers["names_asked"] = cells
