@@ -932,7 +932,11 @@ def fig_x_exposure(measured: pd.DataFrame, reported: pd.DataFrame = None):
 _FINDS = ("row_completion", "feature_completion", "header")
 _GAIN = "accuracy gained, in points"
 _OWN_GAIN = "the same, a context for each row"
-_PLANTINGS = "first planting", "second planting"
+_PLANTINGS = {
+    "planted:forms, both halves": "first planting",
+    "planted:forms-1, both halves": "second planting",
+    "planted:wide, both halves": "a wide table",
+}
 
 
 def second_planting() -> pd.DataFrame:
@@ -972,7 +976,8 @@ def _finds_by_dose(measured: pd.DataFrame, model: str) -> pd.DataFrame:
 def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
     """What a number of repetitions adds to accuracy, and what the tests find of the same rows, on one axis
 
-    A panel for each planting; the rows of the second are confirmatory, and stand beside those of `measured`.
+    A panel for each planting; the rows of the second are confirmatory, and stand beside those of `measured`. Labels of
+    the wide table were asked for behind a context for each row alone.
 
     Args:
         measured: long rows, from `rows_of`
@@ -982,17 +987,17 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
 
     measured = pd.concat([measured, second_planting()], ignore_index=True)
     gains = _gains_by_dose(measured)
-    found = {}
-    for model in gains.get("model", pd.Series(dtype=str)).unique():
-        rows = _finds_by_dose(measured, model)
-        if len(rows):
-            found[model] = rows
-    if not found:
-        return plots.placeholder("gain and finds by repetitions: not measured")
-    gains = select(gains, model=[*found])
     # contexts for each row were drawn by a seed of their own, and are in no run of the first
     every = [results.measured("tabular"), second_planting()]
     own_gains = _gains_by_dose(pd.concat(every), "own_contexts")
+    found = {}
+    for model in _PLANTINGS:
+        rows = _finds_by_dose(measured, model)
+        if len(rows):
+            found[model] = rows
+    if not found or not len(gains):
+        return plots.placeholder("gain and finds by repetitions: not measured")
+    gains = select(gains, model=[*found])
     marks = dict(zip(_FINDS, "os^"))
     with plots.style():
         size = 2.9 * len(found) + 2.4, 3.2
@@ -1012,8 +1017,8 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
                 series[_OWN_GAIN] = own, look | dict(mfc="white")
             _draw_doses(ax, series)
         if len(found) > 1:
-            for ax, title in zip(axs[0], _PLANTINGS):
-                ax.set_title(title)
+            for ax, model in zip(axs[0], found):
+                ax.set_title(_PLANTINGS[model])
         axs[0][0].set_ylabel("percent, and points of accuracy")
         axs[0][-1].legend(loc="upper left", bbox_to_anchor=(1, 1))
     caption = (
@@ -1021,7 +1026,8 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
         "header a point is a single cut. Orange: by how many points accuracy rises, compared with the same rows in the model that "
         "had them as controls; behind four contexts that are the same for all rows, or one drawn for each row."
     )
-    sizes = sorted({f"{n:.0f}" for n in gains.n}, key=int)
+    asked = pd.concat([gains, select(own_gains, model=[*found])])
+    sizes = sorted({f"{n:.0f}" for n in asked.n}, key=int)
     n = f"{' to '.join(sizes[:1] + sizes[1:][-1:])} rows per gain"
     interval = "95 % Clopper-Pearson; of gains Student t within labels"
     foot = plots.foot(gains, n, interval)
