@@ -72,6 +72,8 @@ _MODEL_NAMES = {
     "planted:file-4+swapped": "SmolLM2, five topics, pair 5",
     "planted:forms-1, both halves": "SmolLM2, fine-tuned on forms, second planting",
     "planted:forms-swapped": "SmolLM2, fine-tuned on other forms",
+    "planted:forms and planted:wide": "SmolLM2, fine-tuned on forms, and on a wide table",
+    "planted:wide, both halves": "SmolLM2, fine-tuned on a wide table",
 }
 
 # %% ../nbs/rooms/plots.ipynb #0f3ebc28

@@ -27,7 +27,7 @@ from memnb.tabular.knowledge import (
     feature_values,
     read_samples,
 )
-from .planted import KNOWN, pooled_eyes, pooled_gain, whole
+from .planted import KNOWN, WIDE, pooled_eyes, pooled_gain, whole
 from memnb.tabular.rules import (
     CUTS_A_BLOCK,
     IS_A_NAME,
@@ -1043,7 +1043,6 @@ def _matrix_facts(rows: pd.DataFrame) -> dict:
 
 # %% ../../nbs/tabular/claims.ipynb #d990bae9
 SECOND = "planted:forms-1, both halves"
-WIDE = "planted:wide, both halves"
 
 
 def _second_facts(measured: pd.DataFrame) -> dict:
@@ -1109,6 +1108,15 @@ def _wide_facts(measured: pd.DataFrame) -> dict:
     numbers["every_four"] = 100 * every.value
     numbers["every_four_low"] = 100 * every.low
     numbers["every_four_high"] = 100 * every.high
+    numbers["every_four_above"] = every.low > 0 and every.high > 0.1
+    names = gains_of(measured, 4, "all").dataset.unique()
+    # with one table, or with fewer repetitions, neither nothing nor ten points is excluded
+    alone = [gains_of(measured, 4, name) for name in names]
+    alone += [gains_of(measured, few, "all") for few in (2, 1)]
+    apart = [pooled_gain(part) for part in alone]
+    numbers["alone_open"] = all(
+        gain.low < 0 < 0.1 < gain.high for gain in apart
+    )
     return numbers
 
 

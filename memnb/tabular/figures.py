@@ -16,7 +16,7 @@ from .. import data, plots, results
 from ..results import select, wide
 from . import knowledge
 from .counting import recall, with_ends
-from .planted import KNOWN, pooled_eyes, whole
+from .planted import KNOWN, WIDE, pooled_eyes, whole
 from memnb.tabular.rules import (
     GPTS,
     MEMORY_TESTS,
@@ -830,6 +830,8 @@ def fig_x_eyes(measured: pd.DataFrame, reported: pd.DataFrame = None):
     import matplotlib.pyplot as plt
 
     rows = pooled_eyes(select(measured, part="eyes"))
+    # the wide table, with other numbers of repetitions, has a panel of `fig_x_doses`
+    rows = rows[rows.model != WIDE]
     counts = recall(rows, "eyes")
     if not len(counts):
         return plots.placeholder(
@@ -935,7 +937,7 @@ _OWN_GAIN = "the same, a context for each row"
 _PLANTINGS = {
     "planted:forms, both halves": "first planting",
     "planted:forms-1, both halves": "second planting",
-    "planted:wide, both halves": "a wide table",
+    WIDE: "a wide table",
 }
 
 
@@ -1020,7 +1022,9 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
             for ax, model in zip(axs[0], found):
                 ax.set_title(_PLANTINGS[model])
         axs[0][0].set_ylabel("percent, and points of accuracy")
-        axs[0][-1].legend(loc="upper left", bbox_to_anchor=(1, 1))
+        # the first panel has every series
+        series = axs[0][0].get_legend_handles_labels()
+        axs[0][-1].legend(*series, loc="upper left", bbox_to_anchor=(1, 1))
     caption = (
         "By number of repetitions in fine-tuning. Blue: share of rows that a test finds, with the prompts of Table 1; of the "
         "header a point is a single cut. Orange: by how many points accuracy rises, compared with the same rows in the model that "
@@ -1030,7 +1034,7 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
     sizes = sorted({f"{n:.0f}" for n in asked.n}, key=int)
     n = f"{' to '.join(sizes[:1] + sizes[1:][-1:])} rows per gain"
     interval = "95 % Clopper-Pearson; of gains Student t within labels"
-    foot = plots.foot(gains, n, interval)
+    foot = plots.foot(asked, n, interval)
     return plots.finish(fig, "Accuracy gained and rows found", foot, caption)
 
 
@@ -1054,4 +1058,4 @@ def _draw_doses(ax: "plt.Axes", series: dict) -> None:
         plots.errorbar(ax, points, "at", ms=6, ls=":", label=label, **look)
     ax.axhline(0, color=plots.GREY, lw=0.8)
     ax.set_xticks(range(len(doses)), [f"{times:.0f}" for times in doses])
-    ax.set(xlabel="number of repetitions", ylim=(-12, 103))
+    ax.set(xlabel="number of repetitions", ylim=(-24, 103))

@@ -223,6 +223,8 @@ def known_forms(
     return rows
 
 # %% ../../nbs/tabular/planted.ipynb #576d3f61
+# rows of a wide table, in two models that are each other's controls
+WIDE = "planted:wide, both halves"
 # parts of models fine-tuned with known repetitions
 KNOWN = (
     "truth",
