@@ -2508,6 +2508,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                    'memnb/tabular/measuring.py'),
                                          'memnb.tabular.measuring._write_own_contexts': ( 'tabular/measuring.html#_write_own_contexts',
                                                                                           'memnb/tabular/measuring.py'),
+                                         'memnb.tabular.measuring._write_row_forms': ( 'tabular/measuring.html#_write_row_forms',
+                                                                                       'memnb/tabular/measuring.py'),
                                          'memnb.tabular.measuring._write_rows': ( 'tabular/measuring.html#_write_rows',
                                                                                   'memnb/tabular/measuring.py'),
                                          'memnb.tabular.measuring._write_sampling': ( 'tabular/measuring.html#_write_sampling',

@@ -421,6 +421,9 @@ class Sizes(papers.Sizes):
     detected_tests: list[str] = []  # some tests; default: all
     # models and lines of the file shown by the row test, as [forms, 15] or [forms, 15, chat], without examples
     lines: list = []
+    # data sets whose rows are asked for in further forms of the row test, as [15, chat]: lines shown, and mode
+    row_tables: list[str] = []
+    row_forms: list = []
     # models planted in the forms, whose rows are asked for in the four forms of a table
     four_forms: list[str] = []
 
@@ -577,6 +580,26 @@ def _write_known(rows: Rows, sizes: Sizes, mode: str, seed: int) -> None:
         _write_forms(rows, name, few, seed)
 
 # %% ../../nbs/tabular/measuring.ipynb #e21f394e
+def _write_row_forms(rows: Rows, model: lm.LM, sizes: Sizes, seed: int) -> None:
+    "Write what the row test finds of data sets in further forms, without examples where lines are continued"
+    prompts = prompt_sizes(sizes.preset)
+    for table in _tables(sizes.row_tables):
+        for lines, mode in sizes.row_forms:
+            answers = _ahead(
+                model,
+                memorization.row_completion,
+                dataset=table,
+                n=sizes.n,
+                rows=lines,
+                shots=prompts["shots"],
+                seed=seed,
+                mode=mode,
+            )
+            cell = rows.at(part="lines", mode=mode, item=str(lines))
+            cell = cell.at(dataset=table.name, test="row_completion")
+            write_answers(cell.at(unit="queries"), answers)
+
+
 def _write_exposure(rows: Rows, names: list[str], few: bool, seed: int) -> None:
     "Write what exposure buys models with known repetitions, and two that are each other's controls"
     labels = {name: _labels(name, few, seed) for name in names if name}
@@ -685,4 +708,5 @@ def run(model: lm.LM | str, sizes: Sizes = None, seed: int = 0) -> pd.DataFrame:
     by = rows.at(model=model.name, mode=model.mode)
     _write_tables(by, model, tables, sizes, seed)
     _write_known(rows, sizes, model.mode, seed)
+    _write_row_forms(rows.at(model=model.name), model, sizes, seed)
     return _rounded(rows.frame([*ROW_KEYS, "model", "mode"]))
