@@ -2280,6 +2280,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                       'memnb.tabular.claims.ranges': ('tabular/claims.html#ranges', 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims.rate_difference': ( 'tabular/claims.html#rate_difference',
                                                                                 'memnb/tabular/claims.py'),
+                                      'memnb.tabular.claims.reproduced_by_form': ( 'tabular/claims.html#reproduced_by_form',
+                                                                                   'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims.results_of': ('tabular/claims.html#results_of', 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims.share_of': ('tabular/claims.html#share_of', 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims.statistics': ('tabular/claims.html#statistics', 'memnb/tabular/claims.py'),

@@ -9,7 +9,7 @@ __all__ = ['FIRST4', 'HEADER3', 'PUBLIC', 'LEARNERS', 'ONE_LABEL', 'MATRICES', '
            'written_counts', 'write_temperatures', 'rate_difference', 'write_samples', 'write_labels', 'write_learners',
            'write_beside', 'write_counted', 'write_absent', 'write_larger', 'write_printed', 'write_detection',
            'write_exposure', 'hits_of', 'gains_of', 'write_unseen', 'write_known_samples', 'detection_by_form',
-           'write_model', 'statistics', 'judged']
+           'reproduced_by_form', 'write_model', 'statistics', 'judged']
 
 # %% ../../nbs/tabular/claims.ipynb #e83d86ae
 from collections.abc import Callable
@@ -862,6 +862,22 @@ def detection_by_form(rows: pd.DataFrame) -> pd.DataFrame:
     told = pd.DataFrame(forms, columns=None if forms else columns)
     return told.sort_values(["mode", "lines"], ignore_index=True)
 
+
+def reproduced_by_form(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the data sets that a model that was not fine-tuned reproduces in these forms, all data sets together
+
+    Columns: mode, lines (shown), k (rows reproduced) of n, and their share: value, low, high (Clopper-Pearson).
+
+    Args:
+        rows: all measured rows
+    """
+    asked = select(rows, part="lines", test="row_completion", quantity="rate")
+    public = asked[asked.times.isna()]
+    hits = (public.value * public.n).astype(float).round()
+    counts = public.assign(k=hits, lines=public["item"].astype(int))
+    forms = counts.groupby(["mode", "lines"], as_index=False)
+    return with_ends(forms[["k", "n"]].sum())
+
 # %% ../../nbs/tabular/claims.ipynb #cbeabd98
 def write_model(
     made: results.Rows,
@@ -1127,7 +1143,10 @@ def _form_facts(measured: pd.DataFrame) -> dict:
         measured: all measured rows
     """
     forms = detection_by_form(measured)
+    public = reproduced_by_form(measured)
     return dict(
+        public_rows=public.k.sum(),
+        public_asked=public.n.sum(),
         other_forms=100 * forms.value.min(),
         other_forms_control=forms.controls.sum(),
         other_forms_controls=forms.asked_controls.sum(),
