@@ -421,8 +421,9 @@ class Sizes(papers.Sizes):
     detected_tests: list[str] = []  # some tests; default: all
     # models and lines of the file shown by the row test, as [forms, 15] or [forms, 15, chat], without examples
     lines: list = []
-    # data sets whose rows are asked for in further forms of the row test, as [15, chat]: lines shown, and mode
+    # data sets whose rows are asked for in further forms of the row test
     row_tables: list[str] = []
+    # these forms: lines of the file shown, and mode, as [15, chat]
     row_forms: list = []
     # models planted in the forms, whose rows are asked for in the four forms of a table
     four_forms: list[str] = []
