@@ -2257,6 +2257,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims._form_facts': ('tabular/claims.html#_form_facts', 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims._gaps': ('tabular/claims.html#_gaps', 'memnb/tabular/claims.py'),
+                                      'memnb.tabular.claims._in_points': ('tabular/claims.html#_in_points', 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims._matrix_facts': ( 'tabular/claims.html#_matrix_facts',
                                                                               'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims._recall_facts': ( 'tabular/claims.html#_recall_facts',

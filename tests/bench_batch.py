@@ -5,6 +5,10 @@
 - pair:     the smoke runs of the notebooks that train, two at a time against one after the other, same cores
 
 python tests/bench_batch.py [overhead rerun pair]
+
+28 November 2026, two idle cores of an AMD EPYC, family 26: `memnb run laptop --only capacity compare --fresh` takes 102
+and 119 s with one worker, 125 and 130 s with two, where the engine is built for x86-64-v3 and torch held to AVX2; 116 and
+133 s with AVX-512.
 """
 
 import json

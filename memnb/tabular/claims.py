@@ -27,7 +27,15 @@ from memnb.tabular.knowledge import (
     feature_values,
     read_samples,
 )
-from .planted import KNOWN, WIDE, pooled_eyes, pooled_gain, whole
+from memnb.tabular.planted import (
+    FORMS,
+    KNOWN,
+    SECOND,
+    WIDE,
+    pooled_eyes,
+    pooled_gain,
+    whole,
+)
 from memnb.tabular.rules import (
     CUTS_A_BLOCK,
     IS_A_NAME,
@@ -844,23 +852,25 @@ def detection_by_form(rows: pd.DataFrame) -> pd.DataFrame:
     """
     (claim,) = [claim for claim in claims.read("tabular") if claim.id == "eyes"]
     asked = select(rows, part="lines", test="row_completion", quantity="rate")
+    # rows of public tables have no known repetitions
+    known = asked[asked.times.notna()]
     forms = []
-    for (mode, shown), cells in asked.groupby(["mode", "item"]):
+    for (mode, shown), cells in known.groupby(["mode", "item"]):
         hits, members = hits_of(cells, times=cells.times.max())
-        found, controls = hits_of(cells, times=0)
+        false_hits, controls = hits_of(cells, times=0)
         low, high = binom_ci(hits, members)
         made = results.Rows(item="eyes", unit="rows", n=members)
         made.value("statistic", hits / members, low, high)
         form = dict(
             mode=mode,
             lines=int(shown),
-            controls=found,
+            controls=false_hits,
             asked_controls=controls,
         )
         forms.append(form | claims.judge(claim, made.frame()))
     columns = ["mode", "lines", "controls", "asked_controls"]
-    told = pd.DataFrame(forms, columns=None if forms else columns)
-    return told.sort_values(["mode", "lines"], ignore_index=True)
+    by_form = pd.DataFrame(forms, columns=None if forms else columns)
+    return by_form.sort_values(["mode", "lines"], ignore_index=True)
 
 
 def reproduced_by_form(rows: pd.DataFrame) -> pd.DataFrame:
@@ -978,7 +988,6 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(filled or [rows], ignore_index=True)
 
 # %% ../../nbs/tabular/claims.ipynb #c0ffee02
-FORMS = "planted:forms, both halves"
 TABLES = "planted:tables"
 
 # %% ../../nbs/tabular/claims.ipynb #3d7f00fd
@@ -1058,7 +1067,17 @@ def _matrix_facts(rows: pd.DataFrame) -> dict:
     )
 
 # %% ../../nbs/tabular/claims.ipynb #d990bae9
-SECOND = "planted:forms-1, both halves"
+def _in_points(name: str, value: float, low: float, high: float) -> dict:
+    """A gain and its interval as facts in points of accuracy: name, name_low, name_high -> 100 times as much
+
+    Args:
+        name: of the fact
+        value: gain, a share
+        low: lower end of its interval
+        high: upper end of its interval
+    """
+    shares = {name: value, f"{name}_low": low, f"{name}_high": high}
+    return {fact: 100 * share for fact, share in shares.items()}
 
 
 def _second_facts(measured: pd.DataFrame) -> dict:
@@ -1079,9 +1098,8 @@ def _second_facts(measured: pd.DataFrame) -> dict:
         second_four=("exposure", 4),
         second_own=("own_contexts", 4),
     ).items():
-        numbers[name] = 100 * lines.value[line]
-        numbers[f"{name}_low"] = 100 * lines.low[line]
-        numbers[f"{name}_high"] = 100 * lines.high[line]
+        ends = lines.loc[line, ["value", "low", "high"]]
+        numbers |= _in_points(name, *ends)
     halves = ["planted:forms-1", "planted:forms-1-swapped"]
     found = select(rows, part="eyes", model=halves, test="row_completion")
     for name, times in dict(form=64, control=0, found=4).items():
@@ -1101,6 +1119,8 @@ def _second_facts(measured: pd.DataFrame) -> dict:
 def _wide_facts(measured: pd.DataFrame) -> dict:
     """The numbers of the wide table: what the row test finds, and what repetitions gain behind a context for each row
 
+    None where it was not measured.
+
     Args:
         measured: all measured rows
     """
@@ -1108,6 +1128,8 @@ def _wide_facts(measured: pd.DataFrame) -> dict:
     found = select(measured, part="eyes", model=halves, test="row_completion")
     gains = select(measured, part="own_contexts", item="paired", model=WIDE)
     gains = select(gains, quantity="more", dataset="adult")
+    if not len(gains):
+        return {}
     gains = gains.set_index("times")
     numbers = {}
     for name, times in dict(often=64, control=0, found=4).items():
@@ -1115,23 +1137,19 @@ def _wide_facts(measured: pd.DataFrame) -> dict:
         numbers[f"wide_{name}"] = hits
         numbers[f"wide_{name}_rows"] = asked
     for name, times in dict(wide_gain=64, wide_four=4).items():
-        gain = gains.loc[times]
-        numbers[name] = 100 * gain.value
-        numbers[f"{name}_low"] = 100 * gain.low
-        numbers[f"{name}_high"] = 100 * gain.high
-    # four repetitions, rows of all three tables
-    every = pooled_gain(gains_of(measured, 4, "all"))
-    numbers["every_four"] = 100 * every.value
-    numbers["every_four_low"] = 100 * every.low
-    numbers["every_four_high"] = 100 * every.high
+        ends = gains.loc[times, ["value", "low", "high"]]
+        numbers |= _in_points(name, *ends)
+    # rows of all three tables
+    four = gains_of(measured, 4, "all")
+    every = pooled_gain(four)
+    numbers |= _in_points("every_four", every.value, every.low, every.high)
     numbers["every_four_above"] = every.low > 0 and every.high > 0.1
-    names = gains_of(measured, 4, "all").dataset.unique()
     # with one table, or with fewer repetitions, neither nothing nor ten points is excluded
-    alone = [gains_of(measured, 4, name) for name in names]
-    alone += [gains_of(measured, few, "all") for few in (2, 1)]
-    apart = [pooled_gain(part) for part in alone]
+    parts = [of_table for _, of_table in four.groupby("dataset")]
+    parts += [gains_of(measured, few, "all") for few in (2, 1)]
+    alone = map(pooled_gain, parts)
     numbers["alone_open"] = all(
-        gain.low < 0 < 0.1 < gain.high for gain in apart
+        gain.low < 0 < 0.1 < gain.high for gain in alone
     )
     return numbers
 
@@ -1139,11 +1157,15 @@ def _wide_facts(measured: pd.DataFrame) -> dict:
 def _form_facts(measured: pd.DataFrame) -> dict:
     """What the row test finds in other forms than that of Table 1: the smallest share of rows, and all controls
 
+    None where no other form was asked.
+
     Args:
         measured: all measured rows
     """
     forms = detection_by_form(measured)
     public = reproduced_by_form(measured)
+    if not len(forms):
+        return {}
     return dict(
         public_rows=public.k.sum(),
         public_asked=public.n.sum(),

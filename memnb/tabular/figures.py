@@ -16,7 +16,14 @@ from .. import data, plots, results
 from ..results import select, wide
 from . import knowledge
 from .counting import recall, with_ends
-from .planted import KNOWN, WIDE, pooled_eyes, whole
+from memnb.tabular.planted import (
+    FORMS,
+    KNOWN,
+    SECOND,
+    WIDE,
+    pooled_eyes,
+    whole,
+)
 from memnb.tabular.rules import (
     GPTS,
     MEMORY_TESTS,
@@ -935,8 +942,8 @@ _FINDS = ("row_completion", "feature_completion", "header")
 _GAIN = "accuracy gained, in points"
 _OWN_GAIN = "the same, a context for each row"
 _PLANTINGS = {
-    "planted:forms, both halves": "first planting",
-    "planted:forms-1, both halves": "second planting",
+    FORMS: "first planting",
+    SECOND: "second planting",
     WIDE: "a wide table",
 }
 

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import pandas as pd
 
@@ -424,7 +425,7 @@ class Sizes(papers.Sizes):
     # data sets whose rows are asked for in further forms of the row test
     row_tables: list[str] = []
     # these forms: lines of the file shown, and mode, as [15, chat]
-    row_forms: list = []
+    row_forms: list[tuple[int, Literal["chat", "completion"]]] = []
     # models planted in the forms, whose rows are asked for in the four forms of a table
     four_forms: list[str] = []
 
@@ -559,10 +560,11 @@ def _write_known(rows: Rows, sizes: Sizes, mode: str, seed: int) -> None:
         answers = _ahead(model, planted.known_rows, **prompts | ask)
         by = rows.at(model=model.name, mode=model.mode)
         by.add(planted.found_rates(answers, "eyes"))
-    for name, lines, *asked_as in sizes.lines:
+    for entry in sizes.lines:
+        # where it names no mode, lines are continued
+        name, lines, mode = [*entry, "completion"][:3]
         most = plant.truth(name).times.max()
-        form = (asked_as or ["completion"])[0]
-        model = lm.load(f"planted:{name}", mode=form)
+        model = lm.load(f"planted:{name}", mode=mode)
         answers = _ahead(
             model,
             planted.known_rows,
@@ -581,14 +583,16 @@ def _write_known(rows: Rows, sizes: Sizes, mode: str, seed: int) -> None:
         _write_forms(rows, name, few, seed)
 
 # %% ../../nbs/tabular/measuring.ipynb #e21f394e
-def _write_row_forms(rows: Rows, model: lm.LM, sizes: Sizes, seed: int) -> None:
+def _write_row_forms(
+    rows: Rows, model: lm.LM, tables: list[Table], sizes: Sizes, seed: int
+) -> None:
     "Write what the row test finds of data sets in further forms, without examples where lines are continued"
     prompts = prompt_sizes(sizes.preset)
-    for table in _tables(sizes.row_tables):
+    for table in tables:
         for lines, mode in sizes.row_forms:
             answers = _ahead(
                 model,
-                memorization.row_completion,
+                row_completion,
                 dataset=table,
                 n=sizes.n,
                 rows=lines,
@@ -702,6 +706,7 @@ def run(model: lm.LM | str, sizes: Sizes = None, seed: int = 0) -> pd.DataFrame:
     sizes = sizes or Sizes()
     model = lm.load(model, mode=sizes.mode or None)
     tables = _tables(sizes.datasets)
+    asked_in_forms = _tables(sizes.row_tables)
     lm.prefetch(
         model, lambda trial: _write_tables(Rows(), trial, tables, sizes, seed)
     )
@@ -709,5 +714,6 @@ def run(model: lm.LM | str, sizes: Sizes = None, seed: int = 0) -> pd.DataFrame:
     by = rows.at(model=model.name, mode=model.mode)
     _write_tables(by, model, tables, sizes, seed)
     _write_known(rows, sizes, model.mode, seed)
-    _write_row_forms(rows.at(model=model.name), model, sizes, seed)
+    by_model = rows.at(model=model.name)
+    _write_row_forms(by_model, model, asked_in_forms, sizes, seed)
     return _rounded(rows.frame([*ROW_KEYS, "model", "mode"]))

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pandas as pd
 
 from .. import data, lm, plant, results
+from ..core import say
 from ..lm import LM, needs
 from ..results import Rows
 from ..stats import Stratified, mean_ci, stratified_ci
@@ -97,8 +98,13 @@ def known_rows(
     ask = dict(seed=seed, mode=mode)
     # the same number for members and controls
     fewest = min(len(table.lines) for _, table in blocks)
-    room = fewest // (sizes["rows"] + 1) - 1
-    shots = max(0, min(sizes["shots"], room))
+    room = max(0, fewest // (sizes["rows"] + 1) - 1)
+    shots = min(sizes["shots"], room)
+    if shots < sizes["shots"] and mode == "chat":
+        say(
+            f"planted:{name}: the row test shows {shots} solved examples in place of {sizes['shots']}, since its "
+            f"smallest block has {fewest - 1} rows"
+        )
     repeated = {row for times, table in blocks if times for row in table.rows}
     wanted = tests or ("row_completion", "header", "feature_completion")
     parts = []
@@ -223,8 +229,6 @@ def known_forms(
     return rows
 
 # %% ../../nbs/tabular/planted.ipynb #576d3f61
-# rows of a wide table, in two models that are each other's controls
-WIDE = "planted:wide, both halves"
 # parts of models fine-tuned with known repetitions
 KNOWN = (
     "truth",
@@ -246,6 +250,10 @@ def both_halves(name: str) -> str:
         name: of one of them, as 'planted:forms'
     """
     return f"planted:{name.removeprefix('planted:').removesuffix('-swapped')}, both halves"
+
+
+# rows in the forms of the tests, two plantings, and rows of a wide table
+FORMS, SECOND, WIDE = map(both_halves, ("forms", "forms-1", "wide"))
 
 
 def whole(rows: pd.DataFrame) -> pd.DataFrame:
