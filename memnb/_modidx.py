@@ -2473,6 +2473,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                          'memnb.tabular.knowledge.written_forms': ( 'tabular/knowledge.html#written_forms',
                                                                                     'memnb/tabular/knowledge.py')},
             'memnb.tabular.measuring': { 'memnb.tabular.measuring.Sizes': ('tabular/measuring.html#sizes', 'memnb/tabular/measuring.py'),
+                                         'memnb.tabular.measuring.Sizes._check_forms': ( 'tabular/measuring.html#sizes._check_forms',
+                                                                                         'memnb/tabular/measuring.py'),
                                          'memnb.tabular.measuring._Question': ( 'tabular/measuring.html#_question',
                                                                                 'memnb/tabular/measuring.py'),
                                          'memnb.tabular.measuring._Question.ask': ( 'tabular/measuring.html#_question.ask',

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import pandas as pd
+from pydantic import TypeAdapter, field_validator
 
 from .. import lm, papers, plant, results
 from ..core import lacking, say
@@ -392,6 +393,10 @@ def measure(
     return measured
 
 # %% ../../nbs/tabular/measuring.ipynb #b4f0cea6
+# lines shown, and mode; a profile takes plain lists, so this is checked here
+_ROW_FORMS = TypeAdapter(list[tuple[int, Literal["chat", "completion"]]])
+
+
 class Sizes(papers.Sizes):
     "The sizes of a run, each with its value in the smoke profile"
 
@@ -425,9 +430,14 @@ class Sizes(papers.Sizes):
     # data sets whose rows are asked for in further forms of the row test
     row_tables: list[str] = []
     # these forms: lines of the file shown, and mode, as [15, chat]
-    row_forms: list[tuple[int, Literal["chat", "completion"]]] = []
+    row_forms: list = []
     # models planted in the forms, whose rows are asked for in the four forms of a table
     four_forms: list[str] = []
+
+    @field_validator("row_forms")
+    @classmethod
+    def _check_forms(cls, forms: list) -> list[tuple[int, str]]:
+        return _ROW_FORMS.validate_python(forms)
 
 
 # data sets that are asked for conditional completion
