@@ -23,6 +23,16 @@ def double(
 
 
 def half(x): return x / 2
+
+
+def tree():
+    "Decorated functions within"
+
+    @cache
+    def leaf():
+        return 3 * x
+
+    return leaf
 """
 
 
@@ -35,8 +45,9 @@ def test_functions_are_emptied():
         and "2 * x" not in code
     )
     assert (
-        code.count("...  # your lines") == 1 and "x / 2" in code
+        code.count("...  # your lines") == 2 and "x / 2" in code
     )  # a line of one has no body below
+    assert "@cache" not in code
 
 
 @pytest.mark.parametrize("word", notebooks(TOP / "nbs"))
@@ -56,6 +67,9 @@ def test_page_for_a_class(word, tmp_path, capsys):
         and len(re.findall("test_eq|test_close|mark\\(", text)) >= 2
     )
     assert not any(c.get("outputs") for c in nb.cells)
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            ast.parse(cell.source)
     assert text.count("**How to use this notebook.**") == 1
     # results are folded, and the list of verdicts is left out
     prose = [c.source for c in nb.cells if c.cell_type == "markdown"]
@@ -65,6 +79,9 @@ def test_page_for_a_class(word, tmp_path, capsys):
     assert "What came out</summary>" in "\n".join(prose)
     assert not re.search(r"^\|.*<!--", open_prose, re.M)
     assert "contents_of_page" not in text
+    # questions and differences from the paper are not
+    assert "**For the reading group**\n\n1. " in open_prose
+    assert re.search(r"\*\*What differs\*\* from [^\n]+\n\n- ", open_prose)
     # pictures travel with the page, and links lead where they led
     pictures = re.findall(r"!\[[^\]]*\]\((.*?)\)", "\n".join(prose))
     assert pictures and all(p.startswith("attachment:") for p in pictures)
@@ -92,6 +109,21 @@ def test_what_follows_code_is_folded_up_to_the_next_heading():
     # a number of a section or in a formula is no result
     for prose in ("Settings (§3.3) omit labels.", "Here $q = 0.23$, by D.5."):
         assert _folded(prose, True) == prose
+
+
+def test_what_asks_or_introduces_is_not_folded():
+    for prose in (
+        "Games ([2025](https://arxiv.org/abs/2511.13502)) give",
+        "The maximum is over 49,152 tokens.",
+        "Cut tokens into 0.5 and 0.25. What will it be?",
+        "The paper has 30.3, samples 28.8. Our test:",
+        "**For the reading group**\n\n1. A share of 95 % is guessed. Why?\n2. It is 0.3.",
+        "**What differs** from the paper:\n\n- *Models.* Ten points, not 2.5<!--toy.n-->.",
+    ):
+        assert _folded(prose, True) == prose
+    # up to the next heading
+    later = "**What differs**\n\n- a\n\n## 2 Next\n\n- 3<!--toy.n-->"
+    assert _folded(later, True).endswith("- 3<!--toy.n-->\n\n</details>")
 
 
 def test_a_cell_tagged_as_a_result_is_folded_whole(tmp_path):

@@ -104,7 +104,10 @@ def emptied(source: str) -> str:
             continue
         first = body[0]
         indent = " " * first.col_offset
-        lines[first.lineno - 1 : function.end_lineno] = [indent + TO_WRITE]
+        # a function begins with its decorators, which stand above its line
+        decorators = getattr(first, "decorator_list", [])
+        begins = min(node.lineno for node in (first, *decorators))
+        lines[begins - 1 : function.end_lineno] = [indent + TO_WRITE]
     return "\n".join(lines)
 
 
@@ -115,10 +118,14 @@ _DIRECTIVE = re.compile(r"^#\|.*\n", re.M)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _MEASURED = re.compile(r"<!--[\w.-]+-->")  # behind a number of the rows
 _NUMBER = re.compile(r"\d[.,]\d|\.\d|\d %")
-# numbers of sections, figures and formulas are no results
-_NO_RESULT = re.compile(r"§+[\w.]+|\$[^$]*\$|\b[A-Z]\.\d+(\.\d+)*")
+# numbers of sections, figures, formulas and addresses are no results, nor are counts of thousands, which are settings
+_NO_RESULT = re.compile(
+    r"§+[\w.]+|\$[^$]*\$|\b[A-Z]\.\d+(\.\d+)*|\]\([^)]*\)|\d,\d{3}"
+)
 RESULT = "result"  # tag of prose that is folded as a whole
 _FOLDED = "<details><summary>{}</summary>\n\n{}\n\n</details>"
+# what follows these up to the next heading is about settings, or asks
+_NEVER_FOLDED = "**For the reading group", "**What differs"
 # the words in bold that a paragraph begins with
 _LEAD = re.compile(r"\*\*([^*$`]+)\*\*")
 TO_STUDENTS = """\
@@ -134,9 +141,12 @@ def _tells_a_result(paragraph: str, after_code: bool) -> bool:
     if _MEASURED.search(paragraph):
         return True
     begins_something = paragraph.startswith(("#", "**"))
+    # a question, or what introduces the next cell
+    leads_on = paragraph.rstrip().endswith(("?", ":"))
     return (
         after_code
         and not begins_something
+        and not leads_on
         and bool(_NUMBER.search(_NO_RESULT.sub("", paragraph)))
     )
 
@@ -151,9 +161,11 @@ def _folded(source: str, after_code: bool) -> str:
     """Prose whose results are folded until the class has its own.
 
     What stands behind a cell of code, `after_code`, tells what it gave, up to the next heading.
+    Differences from the paper and questions for the reading group are never folded.
     """
     parts = []
     results = []
+    stays_open = False
 
     def fold():
         if results:
@@ -162,8 +174,10 @@ def _folded(source: str, after_code: bool) -> str:
             results.clear()
 
     for paragraph in source.split("\n\n"):
-        after_code = after_code and not paragraph.startswith("#")
-        if _tells_a_result(paragraph, after_code):
+        if paragraph.startswith("#"):
+            after_code = stays_open = False
+        stays_open = stays_open or paragraph.startswith(_NEVER_FOLDED)
+        if not stays_open and _tells_a_result(paragraph, after_code):
             results.append(paragraph)
         else:
             fold()
