@@ -104,6 +104,7 @@ TEXT_PARTS = (
     "limit",
     "oracle",
     "codes",
+    "attacked",
     "text_whole",
     "limit_whole",
 )

@@ -86,7 +86,7 @@ class Sizes(papers.Sizes):
     text_vocab: int = 320  # V of the BPE
     text_epochs: int = 40  # passes over the texts, where `text_steps` is 0
     text_steps: int = 0  # of every training on text
-    text_part: str = "text"  # name of the rows, of `bits.TEXT_PARTS`; 'doubled': twice the steps, 'limit': many texts
+    text_part: str = "text"  # name of the rows, of `bits.TEXT_PARTS`; 'doubled': twice the steps, 'limit': many texts, 'attacked': beside a reference
     text_seeds: int = (
         1  # replicates on text, with texts and weights of their own
     )
@@ -260,7 +260,8 @@ def _write_text(
     options["steps"] = sizes.text_steps or None
     first = tokens["seed"]
     # single texts are those of the paper's sizes, extraction of a sample
-    singles = not sizes.text_part.endswith("_whole")
+    whole = sizes.text_part.endswith("_whole")
+    singles = not whole and sizes.text_part != "attacked"
     for seed in range(first, first + sizes.text_seeds):
         texts = corpus(
             sizes.source,

@@ -441,8 +441,9 @@ def _against_references(
     other: gpt.Fit | None,
     costs: np.ndarray,
     texts: Corpus,
+    held_out: np.ndarray,
 ) -> dict:
-    """What a model saves against others: quantity -> number
+    """What a model saves against others, and membership beside the one on other texts: quantity -> number
 
     Args:
         fit: the model
@@ -450,6 +451,7 @@ def _against_references(
         other: of the same size, trained on other texts
         costs: bits of each text under the oracle, as far as it was asked
         texts: of which the first ones trained the model
+        held_out: natural log-probabilities of the held-out texts under the model
     """
     n = len(fit.logprobs)
     of_reference = reference.logprobs[:n]
@@ -462,6 +464,11 @@ def _against_references(
         numbers["disjoint"] = float(
             unintended_bits(fit.logprobs, of_other).sum()
         )
+        # subtracting what another model pays takes the difficulty of a text out of its loss
+        others_held_out = other.scores(texts.test).sum(1)
+        attack = membership(of_other - fit.logprobs, others_held_out - held_out)
+        numbers["f1_disjoint"] = attack["f1"]
+        numbers["auc_disjoint"] = attack["auc"]
     # against a reference that diverged nothing is known
     numbers["unintended"] = np.nan if reference.note else float(saved.sum())
     numbers["ref_bits"] = reference_bits
@@ -524,7 +531,7 @@ def text_runs(
         training = of_training(rows, part, c, n, seed)
         numbers, held_out = _scores_on_text(fit, texts)
         numbers |= _against_references(
-            fit, references[c], others.get(c), costs, texts
+            fit, references[c], others.get(c), costs, texts, held_out
         )
         write_training(training, fit, numbers)
         if not fit.note:
