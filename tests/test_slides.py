@@ -21,6 +21,7 @@ from memnb.run.slides import (
     slides,
     slides_notebook,
     talk,
+    verdicts,
 )
 
 # somebody's own paper may have none
@@ -110,6 +111,15 @@ def test_slides_and_handout_are_built(word, tmp_path):
     (tmp_path / f"{word}.html").write_text("<p>mine</p>")
     assert main(["slides", word, "-o", str(tmp_path)]) == 2
     assert files.slides.read_text() == "<p>mine</p>"
+
+
+def test_what_was_not_confirmed_says_so():
+    (of_one,) = verdicts("icl", ["surface"])
+    holds, fails, _ = of_one.outcome.split("**: ")[1:]
+    assert holds.startswith("SmolLM2, five topics (not confirmed); ")
+    assert "(not confirmed)" not in fails
+    (of_none,) = verdicts("capacity", ["law"])  # about all models
+    assert of_none.outcome.startswith("**does not hold**: not confirmed; ")
 
 
 def test_the_six_papers_have_a_talk():

@@ -260,10 +260,18 @@ def _estimate(row: pd.Series) -> str:
     return f"{words}, {row.readings} readings" if row.readings else words
 
 
+def _of(row: tuple) -> str:
+    "The model of a line of a board, and whether new data failed to repeat the verdict"
+    words = label(row.model) if row.model else ""
+    if row.confirmed != "not confirmed":
+        return words
+    return f"{words} (not confirmed)" if words else row.confirmed
+
+
 def verdicts(word: str, claims: list[str]) -> list[Verdict]:
     """Claims with their verdicts, as the board of the paper says them
 
-    Of a claim with one line on the board stand its estimate and interval, else the models of each verdict.
+    Of a claim with one line on the board stand its estimate and interval, else the models of each verdict. What was not confirmed says so.
 
     Args:
         word: of the paper, as 'tabular'
@@ -285,7 +293,7 @@ def verdicts(word: str, claims: list[str]) -> list[Verdict]:
         # what is decided first
         for verdict in sorted({*rows.verdict}, key=[*MARKS].index):
             same = rows[rows.verdict == verdict]
-            about = [label(model) for model in same.model if model]
+            about = [words for row in same.itertuples() if (words := _of(row))]
             if len(rows) == 1:
                 about.append(_estimate(same.iloc[0]))
             outcomes.append(f"**{verdict}**: {'; '.join(about)}")
