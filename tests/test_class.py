@@ -137,6 +137,21 @@ def test_a_cell_tagged_as_a_result_is_folded_whole(tmp_path):
     assert folded.endswith(f"{prose}\n\n</details>")
 
 
+RESULTS_IN_WORDS = [
+    ("tabular", "SmolLM2 completes no row."),
+    ("compare", "LiRA is better than the ratio for every size"),
+]
+
+
+@pytest.mark.parametrize("word, told", RESULTS_IN_WORDS)
+def test_a_result_without_a_number_is_folded(word, told, tmp_path):
+    page, out = notebooks(TOP / "nbs")[word], tmp_path / "out.ipynb"
+    cells = nbformat.read(page, 4).cells
+    (cell,) = [cell for cell in cells if cell.source.startswith(told)]
+    folded = _for_a_class(cell, False, page, out)["source"]
+    assert folded.startswith("<details>") and told in folded
+
+
 def test_what_is_split_in_two_cells_is_folded_in_both():
     kinds = ["markdown", "code", "markdown", "markdown", "markdown", "markdown"]
     texts = ["a", "b", "It is 0.5.", "And 0.7.", "## Next\n\nc", "d 0.9"]
