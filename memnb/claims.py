@@ -598,7 +598,8 @@ def _in_one_cell(words: list[str]) -> str:
     if len(words) < 2:
         return "".join(words)
     if len(counts) == 1:
-        return f"{words[0]} (all {len(words)} models)"
+        lines = "both" if len(words) == 2 else f"all {len(words)}"
+        return f"{words[0]} ({lines})"
     return ", ".join(f"{word} ({n})" for word, n in counts.items())
 
 # %% ../nbs/rooms/claims.ipynb #4309b991
