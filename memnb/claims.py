@@ -781,11 +781,14 @@ def _records(self: Verdicts) -> list[dict]:
     records = self.board.reindex(
         columns=["id", "about", "model", "where", "says", "verdict"]
     )
+    # what new rows say of a line is told beside its numbers; of a board of nobody, nothing
+    confirmed = self.board.reindex(columns=["confirmed"]).astype(object)
     evidence = []
     for line in self.board.itertuples():
         parts = estimate_text(line), units_text(line), line.why
         evidence.append("; ".join(filter(None, parts)))
-    return records.assign(evidence=evidence).to_dict("records")
+    records = records.assign(evidence=evidence, confirmed=confirmed.fillna(""))
+    return records.to_dict("records")
 
 
 @patch

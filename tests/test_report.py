@@ -1085,6 +1085,35 @@ def test_claims_sort_and_filter(page):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("new", ["not confirmed", "confirmed", ""])
+def test_evidence_says_what_new_data_confirm(tmp_path, new):
+    "As the board of a page does; and a board that knows of no new data says nothing of them"
+    import pandas as pd
+
+    from memnb.claims import BOARD, Verdicts
+
+    ends = dict(value=2.0, low=1.5, high=2.5, no=0.0, yes=1.0, side="above")
+    words = dict(id="dice", model="m", where="§1", says="High", verdict=YES)
+    words |= dict(about="", why="", cases=())
+    of_line = words | ends | dict(n=9.0, unit="throws", confirmed=new)
+    line = pd.DataFrame([of_line]).reindex(columns=[*BOARD, "confirmed"])
+    (record,) = Verdicts(line)._records()
+    assert record["confirmed"] == new
+    # boards that ship have the word, and one of nobody has none
+    (bare,) = Verdicts(line[BOARD])._records()
+    assert bare["confirmed"] == ""
+    out = shown(text_html="", text_plain="table")
+    out["data"][BOARD_MIME] = dict(paper="dice", claims=[record])
+    notebook(
+        tmp_path / "runs/night/dice.ipynb",
+        text("## Claims"),
+        cell("plots.to_html(board)", out),
+    )
+    html = batch_report(tmp_path / "runs").read_text()
+    told = re.findall(r"more than 0.*?9 throws(.*?) <small>", html)
+    assert told == ([f"; on new data: <b>{new}</b>"] if new else [""])
+
+
 def test_evidence_opens_by_keyboard_and_links_open_runs(page):
     from selenium.webdriver.common.keys import Keys
 

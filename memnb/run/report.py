@@ -62,7 +62,7 @@ class Counted:
     Args:
         where: place of the claim in the paper
         says: the claim
-        votes: what each run says, dicts: notebook, model, verdict, evidence, about, told
+        votes: what each run says, dicts: notebook, model, verdict, evidence, confirmed, about, told
     """
 
     def __init__(self, where: str, says: str, votes: list):
@@ -93,10 +93,12 @@ def scoreboard(nbs: list) -> list:
     for nb in nbs:
         for _, board in nb.outputs("board"):
             for row in board.value:
-                vote = dict(evidence="", about="") | row
+                # boards of older runs do not say what new rows confirm
+                vote = dict(evidence="", about="", confirmed="") | row
                 vote["notebook"] = nb
                 vote["model"] = row.get("model", nb.model) or "all models"
-                vote["told"] = vote["verdict"], vote["evidence"]
+                parts = "verdict", "evidence", "confirmed"
+                vote["told"] = tuple(vote[part] for part in parts)
                 claim = row["where"], row["says"]
                 votes.setdefault(claim, []).append(vote)
     return [
