@@ -2,12 +2,17 @@
 
 import json
 import re
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from memnb.run import facts
 from memnb.run.cli import main
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+import confirmed as confirmed_tables  # noqa: E402
 
 
 def test_prose_says_what_the_rows_say(top):
@@ -127,14 +132,96 @@ def test_a_fact_selects_and_counts_and_is_no_program(
     facts.facts.cache_clear()
 
 
-@pytest.mark.parametrize("file", ["README.md", "docs/registered.md"])
+GUIDE = "docs/registered.md"
+
+
+@pytest.mark.parametrize("file", ["README.md", GUIDE])
 def test_the_count_of_confirmed_verdicts_is_that_of_the_boards(top, file):
-    boards = [
-        pd.read_csv(board).confirmed.dropna()
-        for board in sorted(top.glob("data/papers/*/board.csv"))
-    ]
-    words = pd.concat(boards)
-    assert len(boards) == 6 and set(words) <= {"confirmed", "not confirmed"}
+    papers = sorted(top.glob("data/papers/*/board.csv"))
+    boards = [pd.read_csv(board, keep_default_na=False) for board in papers]
+    words = pd.concat(boards).confirmed
+    assert len(boards) == 6
+    assert {*words} <= {"confirmed", "not confirmed", ""}
     confirmed = (words == "confirmed").sum()
-    told = re.findall(r"(\d+) of (\d+) verdicts", (top / file).read_text())
-    assert told == [(str(confirmed), str(len(words)))]
+    measured = (words != "").sum()
+    decided, printed, *_ = confirmed_tables.counts()["all"]
+    told = re.findall(
+        r"Of (\d+) verdicts about models (\d+) were measured anew\W+(?:and )?(\d+) are",
+        (top / file).read_text(),
+    )
+    numbers = decided - printed, measured, confirmed
+    assert told == [tuple(map(str, numbers))]
+
+
+def test_tables_of_new_verdicts_are_those_of_the_rows(top):
+    text = (top / GUIDE).read_text(encoding="utf-8")
+    assert confirmed_tables.with_tables(text) == text, (
+        "python tools/confirmed.py"
+    )
+    # by hand: how many, and how many without new rows in each paper
+    before = confirmed_tables.open_before()
+    words = ["holds", "does not hold"]
+    numbers = [len(before), *((before.new_word == w).sum() for w in words)]
+    assert numbers == [12, 8, 4]
+    assert "Twelve lines" in text and "Eight hold and four do not" in text
+    bare = dict(re.findall(r"^- `(\w+)`, (\d+): ", text, re.M))
+    counts = confirmed_tables.counts()
+    without = {p: str(n[-1]) for p, n in counts.items() if n[-1]}
+    assert bare | {"all": "40"} == without
+    assert re.findall(r"and (\d+) without new rows", text) == ["40"]
+
+
+def test_the_table_of_what_is_open_on_new_data_is_that_of_the_rows(top):
+    "Its reasons are written by hand, its lines and numbers are not free"
+    text = (top / GUIDE).read_text(encoding="utf-8")
+    line = re.compile(
+        r"^\| `(\w+)`, `([\w-]+)`.*?\| (.*?), (holds|does not hold) \| (.*?) \|",
+        re.M,
+    )
+    lines = confirmed_tables.with_verdict()
+    is_open = (lines.confirmed == "not confirmed") & (lines.new_word == "open")
+    wanted = {
+        (row.paper, row.id, row.first, row.first_word, row.new)
+        for row in lines[is_open].itertuples()
+    }
+    # the guide has no zero before a point
+    shorter = {
+        (*names, re.sub(r"\b0\.", ".", first), word, re.sub(r"\b0\.", ".", new))
+        for *names, first, word, new in wanted
+    }
+    told = re.findall(line, text)
+    assert len(told) == 5 and {*told} == shorter
+
+
+@pytest.mark.parametrize(
+    "paper, claim, hits, n, bound, fresh, printed",
+    [
+        ("capacity", "extract-all", 96, 96, 0.95, 96, "has a power of .09"),
+        ("tabular", "copies", 0, 136, 0.5, 20, "has .62"),
+    ],
+)
+def test_powers_that_were_computed_afterwards_are_exact(
+    top, paper, claim, hits, n, bound, fresh, printed
+):
+    "Of a proportion whose distance from its bound is half of the one that was seen"
+    from scipy.stats import binom
+
+    from memnb import claims
+    from memnb.stats import binom_ci
+
+    board = pd.read_csv(top / f"data/papers/{paper}/board.csv")
+    line = board[board.id == claim].iloc[0]
+    assert (round(line.value * line.n), line.n) == (hits, n)
+    assert {line.no, line.yes} == {bound}
+    sizes = claims.rules(paper).confirm[line.model]
+    assert sizes[claim] == fresh
+    share = (hits / n + bound) / 2
+    above = hits / n > bound
+    chance = 0
+    for found in range(fresh + 1):
+        low, high = binom_ci(found, fresh)
+        if low > bound if above else high < bound:
+            chance += binom.pmf(found, fresh, share)
+    text = (top / GUIDE).read_text(encoding="utf-8")
+    told = re.search(rf"`{claim}` of `{paper}` ({re.escape(printed)})", text)
+    assert told and f"{chance:.2f}".lstrip("0") == printed.split()[-1]

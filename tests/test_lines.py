@@ -18,8 +18,8 @@ import pytest
 from test_repo import TOP, project
 from test_server import KEY, VARIABLES, Server
 
-from memnb import core, hf, lm, plant
-from memnb.run import batch, cli, estimate, identity
+from memnb import core, hf, lm, plant, results
+from memnb.run import batch, cli, estimate, identity, profiles
 
 GUIDES = [
     "README.md",
@@ -192,6 +192,10 @@ def without_kernel(run, alive):
 BEFORE = {
     "memnb report": ["memnb run mine.yaml"],
     "memnb register mypaper": ["memnb new mypaper"],
+    "memnb run confirm --only mypaper": [
+        "memnb new mypaper",
+        "memnb register mypaper",
+    ],
 }
 
 
@@ -213,6 +217,12 @@ def typed(line, server):
         done = subprocess.run(["git", *asked], cwd=TOP, capture_output=True)
         # -h ends with 129
         assert done.returncode in (0, 129), line
+    elif words[0] == "sha256sum":
+        # the guide says where its first twelve digits stand
+        done = subprocess.run(words, cwd=TOP, capture_output=True, text=True)
+        paper = Path(words[1]).parent.name
+        rows = results.measured(paper, confirm=True)
+        assert {*rows.rule} == {done.stdout[:12]}, line
     elif words[0] == "export":
         # the fixture has set these, and takes them back
         given = dict(word.split("=", 1) for word in words[1:])
@@ -238,8 +248,22 @@ def test_lines_of_a_shell(code, place, server, small, quick):
             typed(line, server)
 
 
+def with_own_entry(folder, monkeypatch):
+    "The profiles that ship, in a folder, and in `confirm` the entry of a study of one's own, as the guide has it"
+    guide = (TOP / "docs/registered.md").read_text(encoding="utf8")
+    (entry,) = re.findall(r"```yaml\n(.*?)```", guide, re.S)
+    shutil.copytree(TOP / "data/profiles", folder / "profiles")
+    with open(folder / "profiles/confirm.yaml", "a", encoding="utf8") as file:
+        file.write(entry)
+    monkeypatch.setattr(profiles, "share_dir", lambda kind: folder / kind)
+
+
 @pytest.mark.parametrize("line", inline())
-def test_commands_in_prose(line, place, server, small, quick):
+def test_commands_in_prose(
+    line, place, server, small, quick, tmp_path_factory, monkeypatch
+):
+    if "confirm --only mypaper" in line:
+        with_own_entry(tmp_path_factory.mktemp("shipped"), monkeypatch)
     for first in BEFORE.get(line, ()):
         typed(first, server)
     typed(line, server)

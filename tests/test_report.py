@@ -1084,7 +1084,6 @@ def test_claims_sort_and_filter(page):
         ] == [kind]
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("new", ["not confirmed", "confirmed", ""])
 def test_evidence_says_what_new_data_confirm(tmp_path, new):
     "As the board of a page does; and a board that knows of no new data says nothing of them"
@@ -1114,6 +1113,7 @@ def test_evidence_says_what_new_data_confirm(tmp_path, new):
     assert told == ([f"; on new data: <b>{new}</b>"] if new else [""])
 
 
+@pytest.mark.browser
 def test_evidence_opens_by_keyboard_and_links_open_runs(page):
     from selenium.webdriver.common.keys import Keys
 

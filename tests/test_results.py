@@ -458,3 +458,179 @@ def test_fresh_seeds_share_no_sequence_with_earlier_ones():
         for late in (False, True)
     )
     assert (len(old), len(new)) == (8 * 512, 3 * 512) and not old & new
+
+
+def planned(paper, *names):
+    "Parameters of the runs of a paper in these profiles"
+    from memnb.run import profiles
+
+    for name in names:
+        for run in profiles.profile(name):
+            if run.notebook == paper:
+                yield run.parameters
+
+
+EARLIER = "laptop", "night"
+
+
+def told_of_new_texts(top, paper):
+    "Numbers in the line of a paper in the guide's table of texts that had been used before"
+    text = (top / "docs/registered.md").read_text(encoding="utf-8")
+    _, _, table = text.partition("| paper | what was drawn | used before |")
+    (line,) = re.findall(rf"^\| `{paper}` \|.*\| (.*) \|$", table, re.M)
+    return [int(n.replace(",", "")) for n in re.findall(r"[\d,]*\d", line)]
+
+
+def test_texts_of_new_pairs_are_in_no_earlier_one(top):
+    "And the guide says of how many"
+    from memnb import plant
+
+    def names_of(*profiles):
+        models = [run.get("model") for run in planned("icl", *profiles)]
+        named = [m for m in models if str(m).startswith("planted:file")]
+        return {m.removeprefix("planted:") for m in named}
+
+    texts = {
+        name: {*plant.truth(name).text}
+        for name in names_of("confirm") | names_of(*EARLIER)
+    }
+    fresh = {name for name in names_of("confirm") if "swapped" not in name}
+    assert len(fresh) == 3
+    new = set()
+    for name in fresh:
+        # the halves of one pair share their texts, and no two pairs share one
+        assert texts[name] == texts[f"{name}-swapped"]
+        assert not new & texts[name]
+        new |= texts[name]
+    earlier = names_of(*EARLIER)
+    assert {"file", "file-1"} <= earlier
+    again = {text for name in earlier for text in texts[name]} & new
+    assert told_of_new_texts(top, "icl") == [len(again), len(new)]
+
+
+def test_the_guide_says_which_rows_of_the_second_planting_had_been_in_the_first(
+    top,
+):
+    from memnb import plant
+
+    (forms,) = [
+        run["forms"]
+        for run in planned("tabular", "confirm")
+        if run.get("forms")
+    ]
+    first, second = plant.truth("forms"), plant.truth(forms[0])
+    both = first.merge(second, on=["source", "text"], suffixes=("", "_new"))
+    numbers = [len(both), len(second)]
+    for source in ("iris", "openml-diabetes"):
+        of_source = second.source == source
+        numbers += [(both.source == source).sum(), of_source.sum()]
+    alike = both[both.times == both.times_new]
+    numbers += [len(alike), (alike.times == 0).sum()]
+    assert told_of_new_texts(top, "tabular") == numbers
+
+
+def test_the_guide_says_how_many_private_prompts_had_been_drawn_before(top):
+    from memnb.iclinf import PAPER
+    from memnb.iclinf.prompts import audit_prompts
+
+    def prompts(*profiles):
+        drawn = set()
+        for run in planned("iclinf", *profiles):
+            given = {k: v for k, v in run.items() if k not in ("model", "seed")}
+            sizes = PAPER.sizes(given)
+            if "audit" in (sizes.parts or ["audit"]):
+                seed = run.get("seed") or 0
+                drawn |= {*audit_prompts(s=sizes.subset, seed=seed)}
+        return drawn
+
+    new = prompts("confirm")
+    again = prompts(*EARLIER) & new
+    assert told_of_new_texts(top, "iclinf") == [len(again), len(new)]
+
+
+def beginnings_of_worlds(*profiles):
+    "(profile, texts of a world or pool) -> beginnings of its texts, for each collection, seed and number of texts"
+    from memnb.capacity.text import corpus
+    from memnb.compare import PAPER
+    from memnb.compare.worlds import dealt_texts
+
+    found = {}
+    for profile in profiles:
+        for run in planned("compare", profile):
+            first = run.get("seed") or 0
+            given = {k: v for k, v in run.items() if k not in ("model", "seed")}
+            sizes = PAPER.sizes(given)
+            if not sizes.n:
+                continue
+            worlds = [(world, sizes.n) for world in sizes.worlds]
+            worlds += [(sizes.worlds[0], n) for n in sizes.pools]
+            for world, n in worlds:
+                source, _, number, *before = world.split()
+                key = profile, n, source, number
+                if source != "20news" or key in found:
+                    continue
+                seed = first + int(number)
+                pool = source
+                if sizes.apart > 1:
+                    pool = dealt_texts(source, sizes.apart, seed % sizes.apart)
+                size = n, n, sizes.vocab, sizes.length
+                for earlier in before:
+                    pool = corpus(pool, *size, seed=int(earlier)).unread
+                texts = corpus(pool, *size, seed=seed).texts
+                # what is one text, as for `dealt_texts`; no tokenizer cuts one before
+                found[key] = {" ".join(t.split())[:100] for t in texts}
+    return found
+
+
+@pytest.mark.slow  # tokenizers of all pools: two minutes
+def test_the_guide_says_which_texts_of_new_pools_had_been_in_earlier_ones(top):
+    new = [*beginnings_of_worlds("confirm").values()]
+    assert [len(texts) for texts in new] == 8 * [512]
+    assert len(set().union(*new)) == 8 * 512
+    shared = {
+        (profile, n, number): [len(pool & texts) for texts in new]
+        for (profile, n, _, number), pool in beginnings_of_worlds(
+            *EARLIER
+        ).items()
+    }
+    of_verdicts = [shared["night", 512, number] for number in "0123"]
+    assert of_verdicts == 4 * [8 * [0]]
+    largest = shared["night", 1024, "0"]
+    of_two = [number for number in largest if number]
+    small = shared["laptop", 240, "0"]
+    pool = shared["laptop", 480, "0"]
+    assert told_of_new_texts(top, "compare") == [
+        *(0, 8 * 512, 1024),
+        *(*of_two, 512, 240),
+        *(min(small), max(small), 512, 480),
+        *(min(pool), max(pool)),
+    ]
+
+
+@pytest.mark.slow  # half a minute
+def test_the_guide_says_that_news_items_had_been_drawn_before(top):
+    from memnb.contextual import grammar
+    from memnb.contextual.retraining import followed, paired_sets
+
+    language = grammar("news")
+
+    def items(*profiles):
+        drawn = set()
+        for run in planned("contextual", *profiles):
+            if "news" not in run.get("natural", []):
+                continue
+            size = run["natural_size"]
+            for repeat in range(run["natural_repeats"]):
+                number = 1000 * run["seed"] + repeat
+                three = followed(language, size, 3, [], number)
+                sets, _ = paired_sets(
+                    language, three, size, number, False, True
+                )
+                drawn |= {text for strings in sets for text in strings}
+        return drawn
+
+    new = items("confirm")
+    assert new <= items(*EARLIER)
+    items_of_language = len(language.rules["S"])
+    told = [len(new), items_of_language]
+    assert told_of_new_texts(top, "contextual") == told

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -796,6 +797,51 @@ def test_a_new_page_runs_as_it_stands(tmp_path, monkeypatch):
     assert row.n == 599 and row.low > 1 / 6
     assert own["board"].verdict.tolist() == ["holds"]
     assert list((tmp_path / "figures").rglob("dice_fig1.png"))
+
+
+def run_of_page(page, run):
+    "Run the cells of a page in this process, with the parameters of a run"
+    own = dict(__name__="page")
+    for source, tags in papers.source_cells(page, "code"):
+        exec(compile(source, "page", "exec"), own)
+        if "parameters" in tags:
+            own |= run.parameters
+    return own
+
+
+def test_a_study_of_ones_own_is_registered_and_confirmed(
+    top, tmp_path, monkeypatch
+):
+    "As docs/registered.md says: an entry of one's own in the file of the profile, which ships without it"
+    from memnb import claims, registered, results
+
+    monkeypatch.setenv("MEMNB_HOME", str(tmp_path))
+    page, _, _, profile = start.new_paper("mypaper")
+    guide = (top / "docs/registered.md").read_text(encoding="utf-8")
+    (entry,) = re.findall(r"```yaml\n(.*?)```", guide, re.S)
+    # the checkout that is tested keeps its own file
+    ships = top / "data/profiles"
+    shutil.copytree(ships, tmp_path / "shipped/profiles")
+    file = tmp_path / "shipped/profiles/confirm.yaml"
+    monkeypatch.setattr(
+        profiles, "share_dir", lambda kind: tmp_path / "shipped" / kind
+    )
+    (first,) = profiles.select(str(profile))
+    run_of_page(page, first)
+    with pytest.raises(ValueError, match="has no run of 'mypaper'"):
+        profiles.select("confirm", only=("mypaper",))
+    with open(file, "a", encoding="utf-8") as confirm:
+        confirm.write(entry)
+    with pytest.raises(ValueError, match="memnb register mypaper` comes"):
+        profiles.select("confirm", only=("mypaper",))
+    assert cli.main(["register", "mypaper"]) == 0
+    (run,) = profiles.select("confirm", only=("mypaper",))
+    assert run.parameters["seed"] == registered.registered_seed("mypaper")
+    run_of_page(page, run)
+    assert len(results.measured("mypaper", confirm=True))
+    board = claims.board("mypaper")
+    (line,) = registered.with_confirmation("mypaper", board).itertuples()
+    assert (line.verdict, line.confirmed) == ("holds", registered.CONFIRMED)
 
 
 @pytest.mark.parametrize("word", papers.notebooks())

@@ -29,6 +29,7 @@ from .figures import by_size, fig1, fig3, fig6, tuned_pairs
 from .ladder import rung_number, training_number
 from .measuring import RUN_BY, right_and_guess
 from .method import DELTA
+from .prompts import audit_prompts
 from ..plots import picture
 from ..results import Rows, runs, select
 from ..results import measured as measured_rows
@@ -678,10 +679,15 @@ def _new_facts(measured: pd.DataFrame) -> dict:
     is_repeated = counts.seed.isin(repeated)
     queries = counts[~is_repeated].groupby("model").n.max()
     unasked = counts[is_repeated].groupby("dataset").n.max().astype(int)
+    # private prompts of the audit, of which some were drawn in both runs
+    audits = [select(run, part="audit") for run in (measured, rows)]
+    drawn = [{*audit_prompts(seed=int(run.seed.max()))} for run in audits]
     return dict(
         new_queries=int(queries["smollm2"]),
         new_tuned=int(queries["smollm2, tuned on 384 prompts"]),
         new_same=bool((both.verdict == both.verdict_new).all()),
+        new_prompts=len(drawn[1]),
+        old_prompts=len(drawn[0] & drawn[1]),
         **unasked.add_prefix("unasked_"),
     )
 

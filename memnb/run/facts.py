@@ -1,6 +1,7 @@
 """Numbers in prose. A digit is written by hand and carries a tag that no reader sees, as in `0.94<!--capacity.kept-->`;
 `data/papers/<word>/facts.yaml` says by a line of pandas how the number comes out of the stored rows. A word that says a
-direction is tagged, too: its fact is true or false."""
+direction is tagged, too: its fact is true or false. Names that begin with `new-` are numbers of rows that were measured
+after registration, see `registered.new_facts`."""
 
 import ast
 import re
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from .. import results
+from .. import registered, results
 from ..core import did_you_mean, paper_file, replacing
 from ..papers import notebooks, paper, syntax_tree
 
@@ -129,9 +130,14 @@ def facts(word: str) -> dict:
     return values
 
 
+# boards on new rows take seconds, so they are made for tags that name them
+new_facts = cache(registered.new_facts)
+
+
 def stands(printed: str, word: str, name: str) -> str:
     "What should stand where `printed` stands: the same, where it is true to the digits that it has"
-    values = facts(word)
+    of_new_rows = name.startswith("new-")
+    values = new_facts(word) if of_new_rows else facts(word)
     if name not in values:
         raise ValueError(
             f"no fact {name!r} in facts.yaml of {word}{did_you_mean(name, values)}"

@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from .. import claims, data, results, stats
+from .. import claims, data, plant, results, stats
 from ..results import select, wide
 from ..stats import binom_ci, difference_ci
 from .counting import recall, with_ends
@@ -1100,6 +1100,12 @@ def _second_facts(measured: pd.DataFrame) -> dict:
     ).items():
         ends = lines.loc[line, ["value", "low", "high"]]
         numbers |= _in_points(name, *ends)
+    # rows of both plantings: in any number of repetitions, and in the same
+    first, second = [plant.truth(name) for name in ("forms", "forms-1")]
+    both = first.merge(second, on="item", suffixes=("", "_second"))
+    numbers["second_drawn"] = len(second)
+    numbers["second_again"] = len(both)
+    numbers["second_alike"] = int((both.times == both.times_second).sum())
     halves = ["planted:forms-1", "planted:forms-1-swapped"]
     found = select(rows, part="eyes", model=halves, test="row_completion")
     for name, times in dict(form=64, control=0, found=4).items():
