@@ -1205,7 +1205,7 @@ def test_the_headline_takes_the_controls_in(tmp_path):
     t = compare.ask(m, own, never=never, prefixes=(8,), influence=False)
     lead = compare.ask_lead(t)
     assert (
-        "5 of 5: comes back word for word; 5 of 5 that were never shown come back, too"
+        "5 of 5: reproduced word for word; 5 of 5 that were not in training are reproduced, too"
         in lead
     )
     assert "cannot tell" in lead
@@ -1213,7 +1213,9 @@ def test_the_headline_takes_the_controls_in(tmp_path):
     lead = compare.ask_lead(
         compare.ask(one, own, never=never, prefixes=(8,), influence=False)
     )
-    assert "0 of 5 that were never shown" in lead and "cannot tell" not in lead
+    assert (
+        "0 of 5 that were not in training" in lead and "cannot tell" not in lead
+    )
 
 
 TRUTHS = {
@@ -1292,11 +1294,11 @@ def test_texts_that_anybody_goes_on_with_are_said(tmp_path):
     t = compare.ask(m, own, prefixes=(8,), influence=False)
     assert (
         t.verdict.tolist()
-        == ["comes back, as anybody would go on"]
-        + ["comes back word for word"] * 2
+        == ["reproduced, as anybody would go on"]
+        + ["reproduced word for word"] * 2
     )
     assert any("takes no memory" in note for note in t.attrs["notes"])
-    assert "1 of 3: comes back, as anybody would go on" in compare.ask_lead(t)
+    assert "1 of 3: reproduced, as anybody would go on" in compare.ask_lead(t)
 
 
 # ---- encodings that read without an error

@@ -313,7 +313,7 @@ class Asked(NamedTuple):
 
 
 _LOSSES = "log-probabilities of given text, as models on this machine and some servers give them"
-_OTHERS = "--others: models that were not shown the texts"
+_OTHERS = "--others: models that were not trained on the texts"
 _REFERENCE = (
     "--reference: a model of the same kind of text that was not shown these"
 )
@@ -438,8 +438,8 @@ def _measured(
 _RATES = 0.01, 0.05  # of false positives
 _SURE = 0.05  # share of false discoveries among texts that are called memorized
 _PROBABLE = 0.2  # among those called probably memorized, the others included
-_BACK = "comes back word for word"
-_GUESSED = "comes back, as anybody would go on"  # "1, 2, 3, ..."
+_BACK = "reproduced word for word"
+_GUESSED = "reproduced, as anybody would go on"  # "1, 2, 3, ..."
 
 
 def _false_discoveries(p: pd.Series) -> pd.Series:
@@ -671,7 +671,7 @@ def _both_kinds(
     "Texts that can be asked about, and notes; ValueError where none is left, or one is given as never shown, too"
     asked, notes = _usable(main, texts, prefixes)
     unseen, more = _usable(main, never or [], prefixes)
-    notes += [f"Of the texts never shown: {note}" for note in more]
+    notes += [f"Of the texts not in training: {note}" for note in more]
     _check_left(asked, notes)
     both = {*asked} & {*unseen}
     if both:
@@ -765,7 +765,7 @@ def ask(
         kinds.every, own, ref, rest, lowest, prefixes, len(kinds.never)
     )
     table, best = _with_p_values(columns, own, kinds)
-    judge = Blind(why="no texts never shown were given")
+    judge = Blind(why="no texts that were not in training were given")
     if kinds.never:
         judge = blind(kinds.asked, kinds.never)
     rate = pd.Series(np.nan, table.index)
@@ -818,7 +818,7 @@ def _with_p_values(
 
 
 def _back_of(extracted: np.ndarray, n: int) -> int | None:
-    "How many of the texts behind the first `n`, which were never shown, come back; None where nobody knows"
+    "How many of the texts behind the first `n`, which were not in training, are reproduced; None where nobody knows"
     if extracted is None:
         return None
     shares = np.asarray(extracted[n:], float)
@@ -826,11 +826,11 @@ def _back_of(extracted: np.ndarray, n: int) -> int | None:
 
 # %% ../../nbs/compare/asking.ipynb #df99c373
 def _guessed_notes(table: pd.DataFrame, ref: _Read | None) -> list:
-    "Of texts that come back: how many of them anybody could have gone on with"
+    "Of texts that are reproduced: how many of them anybody could have gone on with"
     notes = []
     guessed = int((table.verdict == _GUESSED).sum())
     if guessed:
-        rule = "go on by a rule that anybody sees, as 1, 2, 3, ...: that they come back takes no memory"
+        rule = "go on by a rule that anybody sees, as 1, 2, 3, ...: to reproduce them takes no memory"
         notes.append(f"{guessed} of {len(table)} texts {rule}.")
     if ref is None or ref.extracted is None or "extractable" not in table:
         return notes
@@ -838,7 +838,7 @@ def _guessed_notes(table: pd.DataFrame, ref: _Read | None) -> list:
     both = int(((table.extractable > 0) & by_reference).sum())
     if both:
         notes.append(
-            f"{both} of {len(table)} texts come back word for word from {ref.model.name}, too."
+            f"{both} of {len(table)} texts are reproduced word for word by {ref.model.name}, too."
         )
     return notes
 
@@ -875,7 +875,7 @@ def _notes(
         unknown = int(np.isnan(own.moved).sum())
         if unknown:
             notes.append(
-                f"{unknown} texts, those never shown included, have no influence."
+                f"{unknown} texts, those not in training included, have no influence."
             )
     if 1 < len(rest) < _MANY:
         notes.append(
@@ -967,14 +967,14 @@ def _blind_words(judge: Blind) -> str:
     interval = f"AUC {judge.auc:.2f}, {judge.low:.2f} to {judge.high:.2f}"
     if judge.apart:
         by = "; ".join(judge.differ)
-        return f"Without the model the texts can be told from those never shown ({interval}), by {by}."
-    return f"A judge without the model does not tell the texts from those never shown ({interval})."
+        return f"Without the model the texts can be told from those not in training ({interval}), by {by}."
+    return f"A judge without the model does not tell the texts from those not in training ({interval})."
 
 # %% ../../nbs/compare/asking.ipynb #1364fc9b
 def _power_words(texts: int, never: int) -> str:
     "What could have been called at all, as a sentence"
     fewest = fewest_called(texts, never)
-    beside = f"Beside {never} texts that were never shown"
+    beside = f"Beside {never} texts that were not in training"
     if fewest > texts:
         return f"{beside} none of {texts} can be called memorized at {_SURE:.0%} false discoveries: give more of them."
     if fewest == 1:
@@ -983,15 +983,17 @@ def _power_words(texts: int, never: int) -> str:
 
 
 def _controls_words(back: int, texts: int, of_never: int, never: int) -> str:
-    "How many controls come back, and what follows, as a sentence without its stop"
-    controls = f"{of_never} of {never} that were never shown come back, too"
+    "How many controls are reproduced, and what follows, as a sentence without its stop"
+    controls = (
+        f"{of_never} of {never} that were not in training are reproduced, too"
+    )
     if not of_never:
         return controls
-    # whether texts come back more often than those never shown
+    # whether texts are reproduced more often than those not in training
     p = fisher((of_never, never), (back, texts), "greater")
     if p < 0.05:
         return controls
-    return f"{controls}: these texts can be guessed, or they were shown, and this cannot tell"
+    return f"{controls}: these texts can be guessed, or they were in training, and this cannot tell"
 
 
 def ask_lead(table: pd.DataFrame) -> str:
@@ -1011,8 +1013,8 @@ def ask_lead(table: pd.DataFrame) -> str:
         counts = counts[counts.index.isin(returned)]
     if not (judge.apart or never >= 19 or back):
         return (
-            "Which of these texts does the model know better than the others? Whether any of them was shown "
-            "cannot be said without texts that were never shown (19 or more)."
+            "Which of these texts does the model know better than the others? Whether any of them was in training "
+            "cannot be said without texts that were not (19 or more)."
         )
     parts = [f"{k} of {n}: {words}" for words, k in counts.items()]
     of_never = asked.get("never_back")

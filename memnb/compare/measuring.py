@@ -338,8 +338,10 @@ ACCESS = {
     "reference": (None, "smollm2"),
 }
 # as in `asking`, which says them
-_CALLED = "comes back word for word", "memorized"
+_CALLED = "reproduced word for word", "memorized"
 _VERDICTS = *_CALLED, "probably memorized", "no sign of memorization"
+# the name that rows have had since they were first measured
+_RECORDED = {"reproduced word for word": "comes back word for word"}
 
 
 class _Known(NamedTuple):
@@ -421,7 +423,12 @@ def _write_verdicts(
         at = rows.at(times=repetitions)
         for verdict in _VERDICTS:
             hits = int((table.verdict[here] == verdict).sum())
-            at.share("share", hits=hits, n=int(here.sum()), group=verdict)
+            at.share(
+                "share",
+                hits=hits,
+                n=int(here.sum()),
+                group=_RECORDED.get(verdict, verdict),
+            )
         at.share(
             "share",
             hits=int(called[here].sum()),

@@ -159,7 +159,7 @@ def kept_answers(
 def ten_answers(
     model: str = "planted:file", profile: str = None, seed: int = 0
 ) -> pd.DataFrame:
-    """Ten answers drawn by chance, up to five that reproduce, two of controls: first, truth, said, rule, shown.
+    """Ten answers drawn by chance, up to five that reproduce, two of controls: first, truth, said, rule, in training.
 
     Args:
         model: that answered
@@ -178,8 +178,9 @@ def ten_answers(
     ]
     drawn = pd.concat([right, pd.concat(wrong)[: 10 - len(right)]])
     times = [f"{times} times" if times else "never" for times in drawn.times]
-    drawn = drawn.assign(rule=drawn.match, shown=times)
-    columns = ["first", "truth", "said", "rule", "shown"]
+    drawn = drawn.assign(rule=drawn.match)
+    drawn["in training"] = times
+    columns = ["first", "truth", "said", "rule", "in training"]
     return drawn[columns].reset_index(drop=True)
 
 # %% ../../nbs/icl/measuring.ipynb #f50390eb
