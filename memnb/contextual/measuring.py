@@ -21,6 +21,7 @@ from .. import core, papers, results
 from .grammars import GRAMMARS, grammar
 from memnb.contextual.retraining import (
     COLUMNS,
+    HALVES,
     LOSSES,
     OF_STRING,
     RUN_OF,
@@ -147,6 +148,12 @@ class Sizes(papers.Sizes):
         1,
     ]  # how often each string stands in the training data
     repeats: int = 4  # trainings with new strings, data and weights
+    first: int = (
+        0  # number of the first of these, where a run goes on behind another
+    )
+    halves: list[
+        str
+    ] = []  # languages with natural frequencies, with losses after every half epoch
     natural_size: int = 256  # training strings where copies are natural
     natural_repeats: int = 1  # of those
     natural_controls: bool = False  # have these languages controls, too?
@@ -200,6 +207,7 @@ def _cells_of(sizes: Sizes, model: str = "gpt") -> list[dict]:
                 configs=config,
                 copies=list(sizes.copies),
                 repeats=sizes.repeats,
+                first=sizes.first,
                 **more,
             )
         )
@@ -219,9 +227,11 @@ def _cells_of(sizes: Sizes, model: str = "gpt") -> list[dict]:
         repeats=sizes.natural_repeats,
         controls=sizes.natural_controls,
     )
-    return cells + [
-        dict(languages=language, **natural) for language in sizes.natural
-    ]
+    for language in sizes.natural:
+        cells.append(dict(languages=language, **natural))
+    for language in sizes.halves:
+        cells.append(dict(languages=language, **natural, setting=HALVES))
+    return cells
 
 # %% ../../nbs/contextual/measuring.ipynb #95915195
 # digits of losses that are recorded
