@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memnb import plots
+from memnb import core, plots
 from memnb.contextual.automaton import visits
 from memnb.contextual.grammars import grammar, levels
 from memnb.contextual.measuring import (
@@ -22,6 +22,7 @@ from memnb.contextual.measuring import (
     curves,
     group_of,
     kind_of,
+    main_cell,
     main_rows,
     whole_epochs,
 )
@@ -36,6 +37,40 @@ MEASURE_HUES = dict(
 )
 
 # %% ../../nbs/contextual/figures.ipynb #8b8a1dc6
+# whose copies a figure shows -> the setting of a run
+COPIES = dict(sample="natural", given="given")
+
+
+def _of_language(
+    losses: pd.DataFrame,
+    copies: str,
+    language: str,
+) -> pd.DataFrame:
+    "Losses of a language with the copies of a random sample ('sample') or with 8, 3 and 1 ('given'), of the main learner"
+    if copies == "sample":
+        _, config = main_cell(losses) or (None, None)
+        # each replicate has looks of its own within an epoch
+        losses = whole_epochs(losses[losses.config == config])
+    return group_of(losses, COPIES[copies], language)
+
+
+def _of_copies(
+    losses: pd.DataFrame,
+    copies: str = "",
+    language: str = "",
+) -> pd.DataFrame:
+    "As `_of_language`; no copies named: those of a sample where they were measured, as in the paper, else the given ones"
+    if copies and copies not in COPIES:
+        hint = core.did_you_mean(copies, COPIES)
+        raise ValueError(f"no copies {copies!r}{hint}")
+    if copies:
+        return _of_language(losses, copies, language)
+    sampled = _of_language(losses, "sample", language)
+    if len(sampled):
+        return sampled
+    return _of_language(losses, "given", language)
+
+
 def _drawn(choose, **axes):
     "A figure, as of `plots.drawn`, of the losses that `choose` takes; given measured rows, of those that count"
 
@@ -67,6 +102,28 @@ def _drawn(choose, **axes):
 _of_l2 = partial(_drawn, partial(group_of, setting="given", language="L2"))
 _of_l4m = partial(_drawn, partial(group_of, setting="given", language="L4m"))
 _of_main = partial(_drawn, partial(main_rows, setting="given"))
+
+
+def _of_either(language: str, **axes):
+    "As `_drawn`, of a language, with `copies` as of `_of_copies` among the settings of the figure"
+
+    def decorated(f: Callable) -> Callable:
+        def draw(
+            measured: pd.DataFrame,
+            reported: pd.DataFrame = None,
+            tau: float = 0.2,
+            rule: str = "sustained",
+            copies: str = "",
+        ):
+            choose = partial(_of_copies, copies=copies, language=language)
+            figure = _drawn(choose, **axes)(f)
+            return figure(measured, reported, tau, rule)
+
+        draw.__name__ = f.__name__
+        draw.__doc__ = f.__doc__
+        return draw
+
+    return decorated
 
 
 def shades(m: pd.DataFrame) -> dict:
@@ -379,7 +436,7 @@ def _three_measures(axs: np.ndarray, m: pd.DataFrame, tau: float, rule: str):
     )
 
 # %% ../../nbs/contextual/figures.ipynb #533097bc
-@_of_l2(panels=3, size=(7.4, 3), sharey=True)
+@_of_either("L2", panels=3, size=(7.4, 3), sharey=True)
 def fig2(
     axs: np.ndarray,
     m: pd.DataFrame,
@@ -391,7 +448,7 @@ def fig2(
     return _three_measures(axs, m, tau, rule)
 
 
-@_of_l4m(panels=3, size=(7.4, 3), sharey=True)
+@_of_either("L4m", panels=3, size=(7.4, 3), sharey=True)
 def fig11(
     axs: np.ndarray,
     m: pd.DataFrame,
