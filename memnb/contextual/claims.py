@@ -559,6 +559,11 @@ def _facts_of_looks(measured: pd.DataFrame) -> dict:
     named = {}
     if not len(lines):
         return named
+    controls = lines[
+        (lines.measure == "recollection") & (lines.who == "in neither set")
+    ]
+    of_l2 = controls[controls.language == "L2"]
+    named["halves-control-L2"] = of_l2.value.iloc[0]
     gaps = lines[lines.measure == GAP]
     for language, of_language in gaps.groupby("language"):
         finest, *_ = of_language[of_language.looks == HALVES].itertuples()
@@ -648,6 +653,35 @@ def _facts_of_best(starts: pd.DataFrame) -> dict:
     }
 
 
+def _facts_of_tuned(losses: pd.DataFrame) -> dict:
+    "Of the fine-tuned model, at 16 strings: does recollection follow frequency more, and is the contextual order the inverse?"
+    tuned = losses[(losses.model == "smollm2") & (losses["size"] == 16)]
+    named = {}
+    if not len(tuned):
+        return named
+    for line in orders(onsets(tuned)).itertuples():
+        if line.measure == GAP:
+            named[f"smollm-{line.language}"] = bool(line.low > 0)
+        if line.measure == "contextual" and line.who == "in training":
+            named[f"smollm-inverse-{line.language}"] = bool(line.high < 0)
+    return named
+
+
+def _facts_of_controls(losses: pd.DataFrame) -> dict:
+    "Strings of neither training set of modified L4: per cent that are recollected, and their order at twice the threshold"
+    of_l4m = losses[(losses.model == "gpt") & (losses.language == "L4m")]
+    starts = of_copies(onsets(of_l4m), "given").rows
+    recollected = starts.control_recollection.notna()
+    named = {"controls-recollected-L4m": 100 * recollected.mean()}
+    higher = of_copies(onsets(of_l4m, tau=0.4), "given").rows
+    lines = orders(higher)
+    controls = lines[
+        (lines.measure == "recollection") & (lines.who == "in neither set")
+    ]
+    named["rec-control-L4m-higher"] = controls.value.iloc[0]
+    return named
+
+
 def facts(measured: pd.DataFrame) -> dict:
     "The numbers that the page's prose names, of all measured rows: name -> number, word, or True or False"
     losses = whole_epochs(curves(chosen(measured)))
@@ -659,11 +693,8 @@ def facts(measured: pd.DataFrame) -> dict:
     gaps = lines[lines.measure == GAP]
     named["disagree"] = _COUNTS[int((gaps.low > 0).sum())]
     named["agree"] = _COUNTS[int((gaps.high < 0).sum())]
-    tuned = losses[(losses.model == "smollm2") & (losses.language == "L4m")]
-    if len(tuned):
-        of_tuned = orders(onsets(tuned))
-        gap = of_tuned[of_tuned.measure == GAP]
-        named["smollm"] = bool((gap.low > 0).any())
+    named |= _facts_of_tuned(losses)
+    named |= _facts_of_controls(losses)
     given = balanced(of_copies(tiny, "given").rows)
     mean, *_ = alarms(given)
     named["alarms"] = 100 * mean
