@@ -524,12 +524,6 @@ LOOKS = [
 ]
 
 
-def _half_epochs(losses: pd.DataFrame) -> pd.DataFrame:
-    "Losses after half and whole epochs; a half of an odd number of steps is a step"
-    halves = (2 * losses.epoch).round() / 2
-    return losses[(losses.epoch - halves).abs() < 0.03].assign(epoch=halves)
-
-
 def orders_by_looks(rows: pd.DataFrame) -> pd.DataFrame:
     """Orders of strings where losses were noted after every half epoch, by looks and margin.
 
@@ -537,13 +531,14 @@ def orders_by_looks(rows: pd.DataFrame) -> pd.DataFrame:
     margin (epochs). No rows where these trainings were not measured.
 
     Args:
-        rows: measured rows that count, see `chosen`
+        rows: all measured rows; these trainings are of a profile of their own, `halves`,
+            since no claim rests on them
     """
     losses = curves(rows[rows.setting == HALVES])
     if not len(losses):
         return pd.DataFrame(columns=["looks", "margin", *OF_GROUP])
     starts = {
-        HALVES: onsets(_half_epochs(losses)),
+        HALVES: onsets(losses),
         "epochs": onsets(whole_epochs(losses)),
     }
     tables = [
@@ -555,7 +550,7 @@ def orders_by_looks(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _facts_of_looks(measured: pd.DataFrame) -> dict:
     "Recollection minus contextual memorization at half epochs, and whether looks and margins give one answer"
-    lines = orders_by_looks(chosen(measured))
+    lines = orders_by_looks(measured)
     named = {}
     if not len(lines):
         return named
@@ -664,6 +659,9 @@ def _facts_of_tuned(losses: pd.DataFrame) -> dict:
             named[f"smollm-{line.language}"] = bool(line.low > 0)
         if line.measure == "contextual" and line.who == "in training":
             named[f"smollm-inverse-{line.language}"] = bool(line.high < 0)
+            named[f"smollm-open-{line.language}"] = bool(
+                line.low < 0 < line.high
+            )
     return named
 
 

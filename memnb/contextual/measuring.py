@@ -64,6 +64,13 @@ def _languages(languages) -> dict:
     return grammars
 
 # %% ../../nbs/contextual/measuring.ipynb #2b5c1749
+def _half_epochs(losses: pd.DataFrame) -> pd.DataFrame:
+    "Losses after half and whole epochs; where the steps of an epoch are odd, after the step that is nearest to a half"
+    halves = (2 * losses.epoch).round() / 2
+    nearest_to_half = (losses.epoch - halves).abs() < 0.03
+    return losses[nearest_to_half].assign(epoch=halves)
+
+
 def measure(
     languages: Any = "L2",
     sizes: int | list[int] = 256,
@@ -106,6 +113,8 @@ def measure(
         )
         if model == "gpt":
             table = table.assign(config=learner.name)
+        if training.get("setting") == HALVES:
+            table = _half_epochs(table)
         tables.append(table)
         if done < len(cells) and time.perf_counter() > began + 20:
             cell = f"{short_name(language)}, {size} strings, {learner.name}"
