@@ -2,6 +2,8 @@
 PYTHON  ?= python3
 PROFILE  = laptop
 WORKERS  = 2
+# runs of reproduce at a time: a run has all cores, and on two cores two runs side by side take longer
+RUNS     = 1
 BIN     := .venv/bin
 CODE    := memnb tests tools docs
 COMMA   := ,
@@ -26,11 +28,11 @@ lab: .venv/.ready-all-dev  ## start here: install what is missing, and open the 
 setup: .venv/.ready-all-dev  ## make the environment, fetch the model and the data
 	$(BIN)/memnb fetch
 
-reproduce: .venv/.ready-all-dev  ## set up, run the laptop profile of every paper, two at a time, and report
+reproduce: .venv/.ready-all-dev  ## set up, run the laptop profile of every paper, and report
 	$(BIN)/memnb fetch --packed
 	@# unpacked while the first runs begin, which need no model
 	$(BIN)/memnb fetch & \
-	$(BIN)/memnb run $(PROFILE) --workers $(WORKERS); code=$$?; \
+	$(BIN)/memnb run $(PROFILE) --workers $(RUNS); code=$$?; \
 	wait $$! || code=1; \
 	$(BIN)/memnb report; \
 	exit $$code

@@ -1020,3 +1020,12 @@ def test_long_tests_are_marked():
         "test_kills_lose_nothing[2]",
     ):
         assert name in r.stdout
+
+
+def test_reproduce_runs_as_many_at_a_time_as_the_guide_says():
+    makefile = (TOP / "Makefile").read_text()
+    recipe = re.search(r"(?ms)^reproduce:.*?\n\n", makefile)[0]
+    assert "--workers $(RUNS)" in recipe
+    assert re.search(r"(?m)^RUNS += 1$", makefile)
+    guide = (TOP / "docs/use.md").read_text()
+    assert "leave `--workers` at one, as `make reproduce` does" in guide
