@@ -93,20 +93,7 @@ def stored(path):
 IDS = [p.relative_to(TOP / "nbs").with_suffix("").as_posix() for p in NOTEBOOKS]
 
 
-# figures of which somebody is changing the code: to be run again after that
-IN_WORK = {"contextual/figures"}
-TO_CHECK = [
-    pytest.param(
-        path,
-        marks=pytest.mark.xfail(reason="its figures are being changed"),
-    )
-    if name in IN_WORK
-    else path
-    for name, path in zip(IDS, NOTEBOOKS, strict=True)
-]
-
-
-@pytest.mark.parametrize("path", TO_CHECK, ids=IDS)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=IDS)
 def test_stored_captions_are_those_of_today(path):
     captions = [
         text.strip("*")
