@@ -211,6 +211,21 @@ def test_the_board_that_ships_is_that_of_the_rows_that_ship(paper, top):
     assert difference.board_text(paper) == file.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("paper", papers.notebooks())
+def test_the_readings_that_ship_are_those_of_the_rows_that_ship(paper, top):
+    "Else `memnb diff --write`; they say of each claim on the board whether its readings differ"
+    folder = top / "data/papers" / paper
+    text = (folder / "readings.csv").read_text(encoding="utf-8")
+    assert difference.readings_text(paper) == text
+    lines = pd.read_csv(folder / "readings.csv", keep_default_na=False)
+    board = pd.read_csv(folder / "board.csv", keep_default_na=False)
+    counts = board.readings.str.extract(r"(\d+) of (\d+)")
+    differing = board[counts[0].ne(counts[1]) & counts[0].notna()]
+    assert {*zip(lines.id, lines.model)} == {
+        *zip(differing.id, differing.model)
+    }
+
+
 def test_boards_are_written_by_the_command(house, capsys):
     code, out, err = said(capsys, "tabular", "--write")
     assert (code, err) == (0, "") and out.splitlines()[-1].endswith(

@@ -6,7 +6,9 @@ import re
 import shutil
 import socket
 from html import unescape
+from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
@@ -16,7 +18,7 @@ from test_repo import MACHINE, PAPER_NOTEBOOKS, TOP
 
 from memnb import rendering
 from memnb.claims import BOARD_MIME
-from memnb.run import executed, report
+from memnb.run import executed, report, specification
 from memnb.run.report import batch_report
 
 YES, NO, MIXED, OPEN, GONE, NONE = (
@@ -330,6 +332,46 @@ def test_real_notebooks_bring_their_figures_and_mathematics(tmp_path):
         and page.count("<math") > 20
         and 'class="tex"' not in page
     )
+
+
+def test_readings_that_differ_are_drawn(tmp_path):
+    "A line a reading, sorted, with words for who does not see it; of claims that the report has, and no others"
+    copy_paper(
+        next(p for p in PAPER_NOTEBOOKS if "icl" in p.stem.split("_")),
+        tmp_path / "smoke",
+    )
+    page = batch_report(tmp_path).read_text()
+    tables = re.findall(r'<table class="curve">.*?</table>', page, re.S)
+    drawn = specification.curves("icl")
+    assert len(tables) == len(drawn) > 10
+    for table, curve in zip(tables, drawn):
+        assert table.count("<tr>") == len(curve.lines)
+        count = f"{curve.agree} of {len(curve.lines)} readings"
+        assert count in table and curve.agree < len(curve.lines)
+        assert len({line.verdict for line in curve.lines}) > 1
+        places = [line.at for line in curve.lines]
+        assert places == sorted(places)
+        for line in curve.lines:
+            assert f'aria-label="{line.estimate}"' in table
+            assert 0 <= line.low <= line.at <= line.high <= specification.WIDTH
+            assert line.verdict in words(table)
+    assert sum(map(len, tables)) < 100_000
+    # a paper of one's own has none
+    toy(tmp_path / "own/toy.ipynb")
+    page = batch_report(tmp_path / "own").read_text()
+    assert 'class="curve"' not in page
+
+
+def test_an_interval_without_an_end_goes_to_the_edge():
+    line = SimpleNamespace(
+        reading="", choice="", model="m", verdict=YES, no=0, yes=0.5
+    )
+    there = SimpleNamespace(**vars(line) | dict(value=1, low=0.5, high=inf))
+    here = SimpleNamespace(**vars(line) | dict(value=-1, low=-1, high=-1))
+    curve = specification._curve("it", [there, here])
+    assert [one.estimate for one in curve.lines] == ["−1", "1 (0.5 or more)"]
+    edge = specification.WIDTH - specification.EDGE
+    assert curve.lines[1].high == edge and curve.bounds == [100, 146]
 
 
 def test_a_grid_agrees_or_differs(tmp_path):

@@ -285,7 +285,7 @@ def _diff(papers: list[str] = (), /, *, write: bool = False):
 
     Args:
         papers: only these papers, by their words
-        write: write the verdicts on the recorded runs to data/papers/WORD/board.csv
+        write: write the verdicts on the recorded runs to data/papers/WORD/board.csv and readings.csv
     """
     from ..papers import find
 

@@ -195,8 +195,8 @@ def files_read(values: dict, nb: Path) -> dict:
         read.setdefault(f"data {redact(word)}", sha)
     folder = paper_file(nb.stem[3:], "reported.csv").parent
     for file in (*folder.glob("*.csv"), *folder.glob("*.yaml")):
-        # the board is what is found, and not what it is found with
-        if file.name != "board.csv":
+        # verdicts are what is found, and not what it is found with
+        if file.name not in ("board.csv", "readings.csv"):
             read[f"table {file.name}"] = sha256(file)
     for name, sha in _modules(nb.parent).items():
         read[f"module {name}"] = sha

@@ -12,6 +12,7 @@ from ..plots import label
 from ..rendering import DIFFER, MARKS, templates
 from .executed import Output, read_notebooks, run_files
 from .ours import is_page, may_write
+from .specification import choices, curves
 
 APART = "models differ"
 # the verdicts of a claim that is not open
@@ -132,6 +133,9 @@ class Paper:
         first_screen = takewhile(
             lambda cell: cell.cell_type == "markdown", notebooks[-1].cells
         )
+        asked = {claim.says for claim in claims if claim.decided}
+        self.curves = [one for one in curves(word) if one.says in asked]
+        self.choices = choices(word) if self.curves else {}
         self.read_head("\n\n".join(cell.source for cell in first_screen))
         self.lead = self.lead_picture(notebooks)
 
