@@ -13,6 +13,8 @@ from memnb.papers import notebooks
 from memnb.run.cli import main
 from memnb.run.start import _after_code, _folded, _for_a_class, emptied
 
+# somebody's own page may have no hints
+SIX = "tabular icl iclinf contextual capacity compare".split()
 FUNCTION = """
 def double(
     x,  # a number
@@ -137,9 +139,21 @@ def test_a_cell_tagged_as_a_result_is_folded_whole(tmp_path):
     assert folded.endswith(f"{prose}\n\n</details>")
 
 
+@pytest.mark.parametrize("word", SIX)
+def test_every_exercise_of_a_page_has_a_hint(word):
+    cells = nbformat.read(notebooks(TOP / "nbs")[word], 4).cells
+    prose = "\n".join(c.source for c in cells if c.cell_type == "markdown")
+    exercises = re.findall(r"(?m)^\*\*Exercise \d\*\*.*", prose)
+    assert exercises
+    assert not [one for one in exercises if one.count("*Hint:* ") != 1]
+
+
 RESULTS_IN_WORDS = [
     ("tabular", "SmolLM2 completes no row."),
     ("compare", "LiRA is better than the ratio for every size"),
+    ("contextual", "Counterfactual memorization starts early"),
+    ("contextual", "The counterfactual measure calls two of the four"),
+    ("capacity", "Fewer sequences share the bits"),
 ]
 
 
