@@ -114,6 +114,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                                      'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._facts_of_lengths': ( 'capacity/claims.html#_facts_of_lengths',
                                                                                     'memnb/capacity/claims.py'),
+                                       'memnb.capacity.claims._facts_of_most_texts': ( 'capacity/claims.html#_facts_of_most_texts',
+                                                                                       'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._facts_of_oracle': ( 'capacity/claims.html#_facts_of_oracle',
                                                                                    'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._formats': ('capacity/claims.html#_formats', 'memnb/capacity/claims.py'),

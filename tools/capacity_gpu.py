@@ -1,7 +1,7 @@
 """Rows of Table 1 of `capacity` on a GPU, in ten minutes: many tiny GPTs side by side, in captured graphs.
 
 Needs torch and numpy, nothing else. `python tools/capacity_gpu.py --minutes 10 --out rows` goes through a list of
-trainings, from the cheapest on, keeps the state of each (stop it, start it again, and it goes on), and writes
+trainings, keeps the state of each (stop it, start it again, and it goes on), and writes
 `rows/capacity_gpu.csv` after each, in the columns of memnb. `python tools/capacity_gpu.py --record rows` (with memnb)
 checks them and writes them to `data/papers/capacity/measured`, as the run `gpu`. `--toy` tries it all on a CPU in seconds.
 
@@ -44,12 +44,29 @@ PLAN = [
     ("1x64", 25_600, 64),
     ("1x32", 102_400, 64),
     ("1x64", 51_200, 64),
+    # planned: from here on no machine has run any of them so far
     ("8x32", 12_800, 64),
     ("1x32", 3_200, 2048),
     ("4x64", 12_800, 64),
     ("1x128", 12_800, 64),
     ("8x64", 12_800, 64),
     ("2x128", 12_800, 64),
+    # more models to their ends, and one of a million parameters
+    ("1x24", 12_800, 64),
+    ("1x24", 25_600, 64),
+    ("1x24", 51_200, 64),
+    ("1x48", 12_800, 64),
+    ("1x48", 25_600, 64),
+    ("1x48", 51_200, 64),
+    ("3x32", 12_800, 64),
+    ("3x32", 25_600, 64),
+    ("3x32", 51_200, 64),
+    ("2x48", 12_800, 64),
+    ("2x48", 25_600, 64),
+    ("2x48", 51_200, 64),
+    ("1x64", 102_400, 64),
+    ("4x128", 12_800, 64),
+    ("4x128", 25_600, 64),
 ]
 COLUMNS = (
     "part setting config precision vocab length sequences run x quantity value "

@@ -1262,6 +1262,32 @@ def _facts_of_oracle(tables: Tables) -> dict:
     return dict(oracle_bits=of_oracle.mean(), unseen_bits=of_model.min())
 
 
+def _facts_of_most_texts(tables: Tables) -> dict:
+    "Trainings on 3,072 texts: totals over capacity, held-out bits, and what an attack has beside a reference"
+    text = tables.text
+    most = text[text.n == 3072]
+    # against a reference of the same size that has read other texts
+    room = most.config.map(tables.room) * most.params
+    totals = (most.disjoint / room).groupby(most.config).mean()
+    # nats per token as bits of a text
+    bits_of_text = most.length / LN2
+    unseen = (most.test_loss * bits_of_text).groupby(most.config).mean()
+    lead = (most.test_loss - most.loss) * bits_of_text
+    gap = lead.groupby(most.config).mean().get("1x16", np.nan)
+    attacked = tables.rows[tables.rows.part == "attacked"]
+    of_16 = select(attacked, config="1x16", quantity="f1_disjoint")
+    beside = of_16[of_16.sequences == 3072].value
+    return dict(
+        total16=totals.get("1x16", np.nan),
+        total32=totals.get("1x32", np.nan),
+        unseen_most=unseen.get("1x32", np.nan),
+        gap16=gap,
+        # members and others are 2 b apart
+        gap_law16=float(f1_of_bits(gap * LN2 / 2)),
+        beside16=beside.mean(),
+    )
+
+
 def facts(rows: pd.DataFrame) -> dict:
     "The numbers that the prose of the page names, and what its words say without one: name -> number or truth"
     reported = results.reported("capacity")
@@ -1286,8 +1312,12 @@ def facts(rows: pd.DataFrame) -> dict:
     trained = tables.text.groupby(["config", "n"])
     f1 = trained.f1.mean()
     named["text16"] = f1.get(("1x16", 3072), np.nan)
+    named |= _facts_of_most_texts(tables)
     named["bf16"] = 100 * of("precision", "1x16")
     named["best8"] = of("bits", "1x8")
+    named["codes"] = 100 * of("codes", "1x16")
+    alike = stats[stats.item == "alike"]
+    named["alike"] = alike.value.mean()
     law = stats[stats.item == "member-law"]
     named["law_off"] = -100 * law.value.min()
     by_bits = statistics(rows[:0], reported, law="bits").frame()

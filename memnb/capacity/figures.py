@@ -243,7 +243,8 @@ def fig6(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
             "95 % t over replicates",
         ),
         "Left: each capacity against the size of its model. A triangle is a lower bound: with twice the steps "
-        "the model may store 2 % more. Bars are limits of the power law of long trainings, where it "
+        "the model may store 2 % more. A filled circle is a capacity at one data size, the only one that was trained for "
+        "long. Bars are limits of the power law of long trainings, where it "
         "is tested. Right: bits of one model while it trains, by the number of sequences.",
     )
 
@@ -447,7 +448,7 @@ def fig15(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         color="black",
         lw=1,
         ls="-.",
-        label="F1, at most",
+        label="accuracy, at most",
     )
     b.set(xscale="log", xlabel="b, nats stored per sequence", ylabel="F1, AUC")
     b.set(ylim=(0.45, 1.03), xlim=(0.02, 60))
@@ -461,8 +462,8 @@ def fig15(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         ),
         "Left: F1 of a threshold at the median loss, for a model that is full from the second size on; "
         "dashed, what the bits predict. Right: F1 and AUC of all trainings on random tokens against the "
-        "nats stored per sequence. Solid: the two formulas of section 7. Dash-dotted: the bound on F1 of every "
-        "attack, 1/2 + sqrt(b/8).",
+        "nats stored per sequence. Solid: the two formulas of section 7. Dash-dotted: the bound on the accuracy "
+        "of every attack, 1/2 + sqrt(b/8); F1 at the median loss is one.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #8e5a9a69
@@ -887,7 +888,9 @@ def tab1(measured: pd.DataFrame, reported: pd.DataFrame):
         & capacities.precision.isin(["fp32", "bf16"])
     ]
     rows = []
-    ends = bits.law_ends(bits.both_endings(measured))
+    every_end = bits.both_endings(measured)
+    sizes = every_end.groupby("config").n.nunique()
+    ends = bits.law_ends(every_end)
     for r in capacities.itertuples():
         paper = bits.paper_capacity(reported, r.precision).set_index("config")
         e = (
@@ -901,6 +904,9 @@ def tab1(measured: pd.DataFrame, reported: pd.DataFrame):
             if e is None
             else f"{e.limit_low / e.params:.2f} to {e.limit_high / e.params:.2f}"
         )
+        # a maximum over data sizes is not known of one size
+        alone = not r.bound and sizes[r.config] == 1
+        at_one_size = " at one data size" if alone else ""
         rows.append(
             dict(
                 model=r.config,
@@ -913,7 +919,7 @@ def tab1(measured: pd.DataFrame, reported: pd.DataFrame):
                 else ""
             }
             | {
-                "here": f"{'≥ ' * r.bound}{r.bpp:.2f}",
+                "here": f"{'≥ ' * r.bound}{r.bpp:.2f}{at_one_size}",
                 "end by the law": end,
                 "95 %": ci,
             }

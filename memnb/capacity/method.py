@@ -49,5 +49,5 @@ def auc_of_bits(
 def accuracy_bound(
     b: ArrayLike,  # nats that the weights reveal about a sequence
 ) -> float | np.ndarray:
-    "Accuracy, and F1, that no attack on independent sequences exceeds on average"
+    "Accuracy that no attack on independent sequences exceeds on average; F1 at the median loss is one"
     return np.minimum(1, 0.5 + np.sqrt(np.maximum(b, 0) / 8))
