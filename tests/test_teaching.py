@@ -13,6 +13,9 @@ import yaml
 from test_repo import PAPER_NOTEBOOKS, PAPERS
 
 TOP = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TOP / "tools"))
+
+import minutes  # noqa: E402
 
 
 def teach():
@@ -30,6 +33,18 @@ def lessons():
 
 
 LESSONS = lessons()
+
+
+def test_minutes_of_sections_are_those_of_the_pages():
+    assert minutes.with_table(teach()) == teach(), "python tools/minutes.py"
+    for page in PAPER_NOTEBOOKS:
+        (said,) = re.findall(
+            r"takes (\d+) minutes to read", page.read_text(encoding="utf8")
+        )
+        counted = sum(
+            s.minutes for s in minutes.sections(page.stem.split("_")[1])
+        )
+        assert abs(int(said) - counted) <= 3, page.name
 
 
 def told(word, begins):
