@@ -131,6 +131,9 @@ class Rules(BaseModel, extra="forbid"):
     again: dict[str, str] = {}
     # seeds of confirmatory runs that ask what an earlier one asked: each has to give the verdict
     repeated: list[int] = []
+    # asker -> claim -> seed of the confirmatory run that alone decides it, since an earlier one had asked for too little, or
+    # for something else
+    mended: dict[str, dict[str, int]] = {}
 
     @model_validator(mode="after")
     def _names_are_known(self):

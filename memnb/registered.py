@@ -383,7 +383,8 @@ def _unchanged(paper: str, rows: pd.DataFrame) -> dict[str, bool]:
 def confirmed_board(paper: str, reported: pd.DataFrame = None) -> pd.DataFrame:
     """The board of a paper on its confirmatory rows alone; empty where there are none.
 
-    What was asked a second time (`repeated` in claims.yaml) has a second line.
+    What was asked a second time (`repeated` in claims.yaml) has a second line. What an earlier run had asked wrongly
+    (`mended`) has the line of the later one.
 
     Args:
         paper: its word
@@ -404,15 +405,52 @@ def _boards_on(
     "The board on confirmatory rows, and below it that of the runs which asked again"
     if not len(rows):
         return pd.DataFrame(columns=claims.BOARD)
-    is_repeated = rows.seed.isin(claims.rules(paper).repeated)
+    rules = claims.rules(paper)
+    is_repeated = rows.seed.isin(rules.repeated)
+    mended = {
+        (claim, asker): seed
+        for asker, of_claims in rules.mended.items()
+        for claim, seed in of_claims.items()
+    }
+    is_mending = rows.seed.isin(mended.values())
     # they have the columns of the first rows, too, with which they were read
-    board = claims.board(paper, rows[~is_repeated], reported)
+    first = rows[~is_repeated & ~is_mending]
+    board = claims.board(paper, first, reported)
+    for seed in sorted({*rows.seed[is_mending]}):
+        whole = _mended(first, rows[rows.seed == seed])
+        later = _asked(claims.board(paper, whole, reported))
+        lines = {pair for pair, s in mended.items() if s == seed}
+        board = _with_lines(board, later, lines)
     if not is_repeated.any():
         return board
-    second = claims.board(paper, rows[is_repeated], reported)
-    was_asked = second.verdict != claims.NOT_ASKED
-    asked_again = second[was_asked & (second.about != claims.PRINTED)]
-    return pd.concat([board, asked_again], ignore_index=True)
+    second = _asked(claims.board(paper, rows[is_repeated], reported))
+    return pd.concat([board, second], ignore_index=True)
+
+
+def _asked(board: pd.DataFrame) -> pd.DataFrame:
+    "Lines of a board for which there are rows, without those about printed numbers"
+    was_asked = board.verdict != claims.NOT_ASKED
+    return board[was_asked & (board.about != claims.PRINTED)]
+
+
+def _mended(first: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
+    "Rows of a later run, and those of parts that it does not have: as one run, since of several the first would count"
+    others = first[~first.part.isin(later.part)]
+    same_run = others.assign(seed=later.seed.iloc[0])
+    return pd.concat([same_run, later], ignore_index=True)
+
+
+def _with_lines(
+    board: pd.DataFrame, later: pd.DataFrame, mended: set
+) -> pd.DataFrame:
+    "A board in which some lines, named by claim and asker, are those of a later one"
+
+    def are_mended(lines: pd.DataFrame) -> pd.Series:
+        pairs = pd.Series([*zip(lines.id, lines.model)], lines.index)
+        return pairs.isin(mended)
+
+    kept = board[~are_mended(board)]
+    return pd.concat([kept, later[are_mended(later)]], ignore_index=True)
 
 # %% ../nbs/rooms/registered.ipynb #309bece7
 def _fresh_verdicts(paper: str, fresh: pd.DataFrame) -> dict[tuple, set[str]]:

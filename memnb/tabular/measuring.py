@@ -406,6 +406,7 @@ class Sizes(papers.Sizes):
         2  # queries of conditional completion, a feature, and of labels
     )
     samples: int = 4  # zero-knowledge samples at 0.7, a third of them at 0.2
+    tests: list[str] = []  # some of `PARTS`, of all data sets; default: all
     more: list = []  # other numbers, as [titanic, 0.7, 3000] of samples, [adult, labels, 850]
     preset: str = "smoke"  # sizes of the prompts: smoke, quick, paper, tabmemcheck, colm_open
     mode: str = ""  # 'chat' or 'completion'; '' takes the model's own
@@ -470,9 +471,9 @@ def _write_tables(
     for name, quantity, n in sizes.more:
         numbers.setdefault(name, {})[quantity] = n
     for table in tables:
-        tests = [*PARTS]
+        tests = sizes.tests or PARTS
         if table.name not in _FIGURE1:
-            tests.remove("conditional_completion")
+            tests = [t for t in tests if t != "conditional_completion"]
         measured = measure(
             model,
             table,
