@@ -202,7 +202,7 @@ def outlook(truth: pd.DataFrame, guess: float = GUESS) -> str:
     if detectable:
         return (
             f"{items}: a recall of {detectable[0]}% or more will be told from guessing"
-            f" (power .8, where {guess:.0%} of the controls come back)"
+            f" (power .8, where {guess:.0%} of the controls are reproduced)"
         )
     untold = f"{items}: recall cannot be told from guessing"
     if not controls:
@@ -487,7 +487,7 @@ def _save(
 
 # %% ../nbs/rooms/plant.ipynb #834e5041
 def _check(truth: pd.DataFrame) -> None:
-    "ValueError for items that cannot be told apart by what was shown"
+    "ValueError for items that cannot be told apart by what is given"
     if not (truth.times > 0).any() or (truth.times < 0).any():
         raise ValueError(
             "`times` is 0 of a held-out control, more of a member; one is needed"
@@ -716,7 +716,7 @@ def what_came(name: str) -> str:
     counts = []
     for times, hits, n in recalled.itertuples():
         group = f"{times} repetitions" if times else "held-out controls"
-        counts.append(f"{group}: {hits} of {n} come back")
+        counts.append(f"{group}: {hits} of {n} reproduced")
     most = recalled.index[0]
     ends = recalled.reindex([most, 0], fill_value=0)
     members, controls = map(tuple, ends.values.tolist())

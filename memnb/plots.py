@@ -70,7 +70,7 @@ _MODEL_NAMES = {
     "planted:file-2+swapped": "SmolLM2, five topics, pair 3",
     "planted:file-3+swapped": "SmolLM2, five topics, pair 4",
     "planted:file-4+swapped": "SmolLM2, five topics, pair 5",
-    "planted:forms-1, both halves": "SmolLM2, fine-tuned on forms, second planting",
+    "planted:forms-1, both halves": "SmolLM2, fine-tuned on other forms, both halves",
     "planted:forms-swapped": "SmolLM2, fine-tuned on other forms",
     "planted:forms and planted:wide": "SmolLM2, fine-tuned on forms, and on a wide table",
     "planted:wide, both halves": "SmolLM2, fine-tuned on a wide table",
@@ -185,19 +185,21 @@ def _distinct(rows: pd.DataFrame, column: str) -> list[str]:
     return [str(value) for value in dict.fromkeys(rows[column].dropna())]
 
 
-def foot(rows: pd.DataFrame, n: str = "", interval: str = "") -> str:
-    """A line on who was measured, by the rows that are drawn, how often, and what the bars are.
+def foot(
+    rows: pd.DataFrame, n: str = "", interval: str = "", drawn: str = "bars"
+) -> str:
+    """A line on who was measured, by the rows that are drawn, how often, and which interval is drawn.
 
-    `n` are independent units, as '48 instances', `interval` is as '95 % Clopper-Pearson'. Rows of the profile 'smoke'
-    say so, since they are too few for a result. Profiles and seeds of all rows stand in the rows themselves.
+    `n` are independent units, as '48 instances', `interval` is as '95 % Clopper-Pearson', and `drawn` how it is drawn.
+    A figure that draws no interval says so. Rows of the profile 'smoke' say so, since they are too few for a result.
+    Profiles and seeds of all rows stand in the rows themselves.
     """
     parts = [", ".join(map(label, _distinct(rows, "model")))]
     if "smoke" in _distinct(rows, "profile"):
         parts.append("profile smoke")
     if n:
         parts.append(f"n = {n}")
-    if interval:
-        parts.append(f"bars: {interval}")
+    parts.append(f"{drawn}: {interval}" if interval else "no intervals")
     return " · ".join(part for part in parts if part)
 
 # %% ../nbs/rooms/plots.ipynb #93a36428

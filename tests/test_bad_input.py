@@ -1223,8 +1223,11 @@ TRUTHS = {
     "below zero": (["1", "-1"], "number 2 it says '-1'"),
     "without end": (["inf", "0"], "it says 'inf'"),
     "a comma": (["1,0", "0"], "it says '1,0'"),
-    "never": (["0", "0"], "no text was ever shown"),
-    "both": (["1", "0", "0"], "1 texts are there as shown and as never shown"),
+    "never": (["0", "0"], "no text was ever in training"),
+    "both": (
+        ["1", "0", "0"],
+        "1 texts are there as training texts and as never in training",
+    ),
 }
 
 

@@ -136,6 +136,10 @@ def fig2(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         _models(b, text, "oracle", hues)
         _size_axis(b, text.dropna(subset="oracle").n, "training texts")
         b.legend(loc="upper left")
+    replicates = [t.groupby(["config", "n"]).size() for t in (syn, text)]
+    counts = pd.concat([sizes for sizes in replicates if len(sizes)])
+    n = " to ".join(map(str, dict.fromkeys([counts.min(), counts.max()])))
+    n = f"{n} trainings per point"
     a.set(title="random tokens", ylabel="bits memorized")
     b.set(
         title="text, against the oracle",
@@ -143,7 +147,7 @@ def fig2(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         ylim=(0, None),
     )
     return (
-        plots.foot(measured, "", "95 % t over replicates"),
+        plots.foot(measured, n, "95 % t over replicates"),
         "Left: small sets are memorized completely, along the dashed line, until each model reaches a "
         "maximum of its own. All trainings have the same number of steps, so they see the largest sets "
         "least often. Right: bits that a model saves on its training texts against "

@@ -302,7 +302,7 @@ def _write_given(
     sizes: Sizes,
     model: str,
 ) -> None:
-    "Bits of texts that a model was shown a known number of times"
+    "Bits of texts that a model was trained on a known number of times"
     _, _, name = model.partition(":")
     texts = plant.truth(name).groupby("times").head(sizes.n)
     rows.add(given_rows(model, sizes.reference, texts))

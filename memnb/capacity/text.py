@@ -210,7 +210,7 @@ def extraction(
     sequences: np.ndarray,
     prefixes: list,
 ) -> dict:
-    """Share of the sequences that are extracted exactly, by the tokens shown; prefixes not shorter than S are left out.
+    """Share of the sequences that are extracted exactly, by the tokens given; prefixes not shorter than S are left out.
 
     `fit` is of `gpt`, or anything with greedy(sequences): is each token the likeliest?
     """

@@ -40,9 +40,7 @@ from ..rendering import visible
 from ..stats import binom_ci, conformal_p, fisher
 
 # %% ../../nbs/compare/asking.ipynb #e3c0ed87
-_LEFT = (
-    4  # fewest tokens that are left behind a prefix: fewer come back by chance
-)
+_LEFT = 4  # fewest tokens that are left after a prefix: fewer are reproduced by chance
 _GO_ON = "Go on with the text, word for word as you know it. Say nothing but what follows."
 
 
@@ -138,7 +136,7 @@ def _losses(
     twice: int,
     beginnings: dict | None = None,
 ) -> list:
-    "Read texts; what comes back is the influence of the first `twice`"
+    "Read texts; the result is the influence of the first `twice`"
     if not m.gives("tokens"):
         r.lps = _behind(m, beginnings, texts)
         r.sizes = np.array([len(lp) for lp in r.lps])
@@ -238,7 +236,7 @@ def _answers(
     cuts: list,
     twice: int,
 ) -> pd.Series:
-    "Let a model go on with texts; what comes back is the influence of the first `twice`, as the answers that change"
+    "Let a model go on with texts; the result is the influence of the first `twice`, as the answers that change"
     jobs = [
         (i, *_cut(text, words))
         for i, text in enumerate(texts)
@@ -314,9 +312,7 @@ class Asked(NamedTuple):
 
 _LOSSES = "log-probabilities of given text, as models on this machine and some servers give them"
 _OTHERS = "--others: models that were not trained on the texts"
-_REFERENCE = (
-    "--reference: a model of the same kind of text that was not shown these"
-)
+_REFERENCE = "--reference: a model of the same kind of text that was not trained on these"
 _LOG = "--log: losses by epoch of a training without the texts"
 _TWICE = "twice the reading: leave out --no-influence"
 ASKABLE = dict(
@@ -381,7 +377,7 @@ def _of_losses(
 
 # %% ../../nbs/compare/asking.ipynb #c551d1ca
 def _of_reference(own: _Read, ref: _Read, never: int) -> dict:
-    "Columns that compare losses with those of a reference; never: how many of the texts, the last, were never shown"
+    "Columns that compare losses with those of a reference; never: how many of the texts, the last, were never in training"
     bits = own.nats / LN2
     of_reference = ref.nats / LN2
     held = held_bits(bits, of_reference)
@@ -419,13 +415,13 @@ def _measured(
     """Columns by measure of texts that were read, as far as they can be had, and bits beyond those expected
 
     Args:
-        texts: those asked about, then those never shown
+        texts: those asked about, then those never in training
         own: what the model says of them
         ref: what the reference says
         rest: what other models say
         lowest: loss of each text in a training without it
-        prefixes: shown for extraction
-        never: texts that were never shown
+        prefixes: given, for extraction
+        never: texts that were never in training
     """
     columns = dict(extractable=own.extracted, influential=own.moved)
     if own.lps:
@@ -452,11 +448,11 @@ def _false_discoveries(p: pd.Series) -> pd.Series:
 
 
 def fewest_called(texts: int, never: int) -> int:
-    """How many texts must lie above all texts never shown before the first is called memorized
+    """How many texts must lie above all texts never in training before the first is called memorized
 
     Args:
         texts: asked about
-        never: never shown
+        never: those never in training
     """
     # the smallest p-value is 1 / (never + 1), and the k-th smallest of `texts` may be k / texts * _SURE
     return int(np.ceil(texts / (_SURE * (never + 1)) - 1e-9))
@@ -469,7 +465,7 @@ def _verdicts(
 ) -> list:
     """What is said of each text, in plain words, by the column that judges
 
-    alike: whether the texts and those never shown are of one kind; where not, no rate of false positives is one.
+    alike: whether the texts and those never in training are of one kind; where not, no rate of false positives is one.
     """
     unknown = pd.Series(np.nan, table.index)
     p = table.get(f"p_{best}", unknown) if alike else unknown
@@ -645,7 +641,7 @@ def _missing(table: pd.DataFrame, own: _Read, lost: list) -> dict:
 
 # %% ../../nbs/compare/asking.ipynb #3dd85711
 class _Texts(NamedTuple):
-    "Texts that are asked about, and texts that no model was shown"
+    "Texts that are asked about, and texts that no model was trained on"
 
     asked: list
     never: list
@@ -668,7 +664,7 @@ def _both_kinds(
     never: list,
     prefixes: list,
 ) -> tuple[_Texts, list]:
-    "Texts that can be asked about, and notes; ValueError where none is left, or one is given as never shown, too"
+    "Texts that can be asked about, and notes; ValueError where none is left, or one is given as never in training, too"
     asked, notes = _usable(main, texts, prefixes)
     unseen, more = _usable(main, never or [], prefixes)
     notes += [f"Of the texts not in training: {note}" for note in more]
@@ -676,7 +672,7 @@ def _both_kinds(
     both = {*asked} & {*unseen}
     if both:
         raise ValueError(
-            f"{len(both)} texts are given as never shown, too, as {min(both)[:40]!r}"
+            f"{len(both)} texts are given as never in training, too, as {min(both)[:40]!r}"
         )
     return _Texts(asked, unseen), notes
 
@@ -708,11 +704,11 @@ def ask(
     Args:
         model: lm.LM or its name
         texts: strings
-        reference: model of the same kind of text that was not shown these
+        reference: model of the same kind of text that was not trained on these
         log: DataFrame or file: text, epoch, test_loss of a training without the texts
-        others: models that were not shown the texts
+        others: models that were not trained on the texts
         never: texts that the model is known never to have seen, of the same kind
-        prefixes: shown for extraction, in tokens (words, where no tokens are known);
+        prefixes: given, for extraction, in tokens (words, where no tokens are known);
             below one shares of a text
         tau: threshold of recollection, nats per token
         store: where answers are kept; default: the user's
@@ -805,7 +801,7 @@ def _with_p_values(
     every = pd.DataFrame(dict(text=kinds.every, tokens=own.sizes) | columns)
     n = len(kinds.asked)
     for name, measure in ASKABLE.items():
-        # an influence is of a prompt, and texts never shown have none
+        # an influence is of a prompt, and texts never in training have none
         if name in every and name != "influential" and kinds.never:
             evidence = measure.sign * every[name]
             every[f"p_{name}"] = conformal_p(evidence, evidence[n:])
@@ -889,13 +885,13 @@ def ask_power(
     shown: np.ndarray,
     rates: tuple = _RATES,
 ) -> pd.DataFrame:
-    """Which share of the texts that were shown does each measure find? item, rate, found, n, value, low, high.
+    """Which share of the training texts does each measure detect? item, rate, found, n, value, low, high.
 
     Only rates of false positives that so few texts can reach.
 
     Args:
-        table: of `ask` with texts never shown
-        shown: bool, whether the model was shown each of its rows
+        table: of `ask` with texts never in training
+        shown: bool, whether each of its rows was in training
         rates: of false positives
     """
     members = table.loc[np.asarray(shown, bool)]
@@ -1128,7 +1124,7 @@ _SAYS_IN_WORDS = dict(true=1, yes=1, false=0, no=0)
 
 
 def _times_shown(texts: pd.DataFrame, column: str, file: str) -> pd.Series:
-    """How often each text was shown
+    """How often each text was in training
 
     Args:
         texts: with `text`, and `label` as it stands in the file
@@ -1144,17 +1140,17 @@ def _times_shown(texts: pd.DataFrame, column: str, file: str) -> pd.Series:
     if odd.any():
         place = int(odd.argmax())
         raise data.DataError(
-            f"{file}: {column!r} says how often a text was shown, 0 for never, and of number {place + 1} it says "
+            f"{file}: {column!r} says how often a text was in training, 0 for never, and of number {place + 1} it says "
             f"{texts.label.iloc[place][:40]!r}"
         )
     of_text = (times > 0).groupby(texts.text).nunique()
     if len(both := of_text.index[of_text > 1]):
         raise data.DataError(
-            f"{file}: {len(both)} texts are there as shown and as never shown, as {both[0][:40]!r}: leave one out"
+            f"{file}: {len(both)} texts are there as training texts and as never in training, as {both[0][:40]!r}: leave one out"
         )
     if not times.any():
         raise data.DataError(
-            f"{file}: by {column!r} no text was ever shown, so there is none to ask about"
+            f"{file}: by {column!r} no text was ever in training, so there is none to ask about"
         )
     return times
 
@@ -1169,7 +1165,7 @@ def ask_files(
     encoding: str | None = None,
     **how,
 ) -> Path:
-    """`ask` from files to files: the page `out`, which comes back, and the table as csv beside it
+    """`ask` from files to files: the page `out`, which is returned, and the table as csv beside it
 
     Raises ValueError where the page would overwrite a file that is given.
 
@@ -1177,9 +1173,9 @@ def ask_files(
         model: lm.LM or its name
         texts: csv, jsonl, txt or parquet file
         out: file of the page
-        column: of the texts, and of those never shown
+        column: of the texts, and of those never in training
         never: file of texts that the model is known never to have seen
-        truth: column that says how often each text was shown, 0 for never; in place of
+        truth: column that says how often each text was in training, 0 for never; in place of
             `never`
         encoding: of the files, as for `data.load`
         **how: for `ask`

@@ -171,11 +171,11 @@ def judged_blind(
     never: list,
     seed: int = 0,
 ) -> Blind:
-    """Can texts and those never shown be told apart without any model?
+    """Can texts and those never in training be told apart without any model?
 
     Args:
         texts: strings, of which the first are read
-        never: strings that were never shown, the same
+        never: strings that were never in training, the same
         seed: of the folds, and of the sets that are shuffled
     """
     texts = texts[:_MOST]

@@ -18,12 +18,12 @@ def auc_of(
     *measures: str,
     times: int = 1,
 ) -> dict:
-    """How well measures tell which texts of a world were shown: name -> AUC
+    """How well measures detect the training texts of a pool: name -> AUC
 
     Args:
         world: trained or made up
         *measures: names, as 'loss'
-        times: how often an epoch the texts were shown to those who were shown them
+        times: repetitions per epoch of the texts, in the models that were trained on them
     """
     by_measure = scores(world)
     texts = world.times == times

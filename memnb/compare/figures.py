@@ -182,7 +182,9 @@ def _drawn(part, *size, panels=1):
                     )
             w = select(measured, part="world")
             n = _pools_and_sizes(measured)
-            worlds = plots.foot(w if len(w) else measured, n, "95 % over pools")
+            worlds = plots.foot(
+                w if len(w) else measured, n, "95 % t over pools"
+            )
             caption, foot = (
                 parts if isinstance(parts, tuple) else (parts, worlds)
             )
@@ -468,6 +470,6 @@ def fig6(ax, rows: pd.DataFrame):
         plots.foot(
             d.assign(model="SmolLM2"),
             f"{counts.sum():.0f} texts",
-            "95 % over texts",
+            "95 % bootstrap of texts",
         ),
     )

@@ -31,7 +31,7 @@ from ..results import Rows
 
 # %% ../../nbs/compare/measuring.ipynb #124aa771
 def _partner_items(partners: list) -> pd.DataFrame:
-    "Texts of which each was shown to one of two planted models, with the `times` in both"
+    "Texts of which each was in the training of one of two fine-tuned models, with the `times` in both"
     first, second = [
         plant.truth(name.removeprefix("planted:")) for name in partners
     ]
@@ -43,7 +43,7 @@ def _partner_items(partners: list) -> pd.DataFrame:
     if not len(items) or (in_first == in_second).any():
         names = " and ".join(partners)
         raise ValueError(
-            f"{names} are no partners: just one is shown each text"
+            f"{names} are no partners: just one is trained on each text"
         )
     lines = [
         plant.csv_line(label, text)
@@ -62,7 +62,7 @@ def _write_larger(
     partners: list,
     tau: float,
 ) -> None:
-    "What each measure says of texts that one of two models was shown, with SmolLM2 as the reference"
+    "What each measure says of texts that one of two models was trained on, with SmolLM2 as the reference"
     items = _partner_items(partners)
     texts = items.text.tolist()
     if counted():
@@ -189,12 +189,12 @@ def tuned_rows(
     seed: int = 0,
     **training,
 ) -> Rows:
-    """Texts that a Trainer has shown to a model, detected by each measure, as measured rows of the part `tuned`
+    """Texts that a Trainer has trained a model on, detected by each measure, as measured rows of the part `tuned`
 
     Args:
         n: texts for each of two models
         folder: where these models are kept
-        never: texts that are shown to nobody
+        never: texts that are in no training
         base: name of the model that is tuned
         store: of answers
         seed: of texts and order
@@ -294,7 +294,7 @@ def pair_rows(
     n: int = 0,
     store: lm.Store = None,
 ) -> Rows:
-    """What each measure finds of texts that one of two models was shown, by insertions, as measured rows
+    """What each measure finds of texts that one of two models was trained on, by insertions, as measured rows
 
     Raises FileNotFoundError where models or texts are not here, ValueError for fewer than 19 texts without insertions.
 
@@ -347,7 +347,7 @@ _RECORDED = {"reproduced word for word": "comes back word for word"}
 class _Known(NamedTuple):
     "Texts of a file whose repetitions are known"
 
-    asked: pd.DataFrame  # text, times: as many that were shown as not
+    asked: pd.DataFrame  # text, times: as many in training as not
     never: list
 
 
@@ -415,7 +415,7 @@ def _write_verdicts(
     table: pd.DataFrame,
     known: pd.DataFrame,
 ) -> None:
-    "Shares of texts by verdict and repetitions, and of the called texts those that were never shown"
+    "Shares of texts by verdict and repetitions, and of the called texts those that were never in training"
     times = table.text.map(known.set_index("text").times)
     called = table.verdict.isin(_CALLED)
     for repetitions in sorted({*times}):
@@ -482,7 +482,7 @@ def _write_share(
 
 
 def _repetitions(times) -> list:
-    "Numbers of repetitions of texts that were shown to somebody"
+    "Numbers of repetitions of texts that were in some training"
     return sorted({*times} - {0})
 
 # %% ../../nbs/compare/measuring.ipynb #e85115b8
@@ -538,7 +538,7 @@ def _write_difference(
     plain: np.ndarray,
     world: World,
 ) -> None:
-    "How far one score detects more of the texts shown once than another: AUC, and shares at few false positives"
+    "How far one score detects more of the texts seen once than another: AUC, and shares at few false positives"
     once = world.times == 1
     _write_auc(rows, score[:, once], world.shown[:, once], plain[:, once])
     for rate in STRICT:
@@ -586,7 +586,7 @@ def _write_tail(
     scores: dict,
     world: World,
 ) -> None:
-    "By model, averaged: how empty its tail of losses is, and what LiRA detects of all that it was shown"
+    "By model, averaged: how empty its tail of losses is, and what LiRA detects of all its training texts"
     tails = relations.tail_share(world.last, world.shown)
     dealt = world.times > 0
     rows.value("share", **mean_share(tails), item="tail", x=0.01, unit="models")
@@ -601,7 +601,7 @@ def _write_ranks(
     world: World,
     tau: float,
 ) -> None:
-    "Rank correlations over all shown texts (times 0) and over those shown once, and reliabilities"
+    "Rank correlations over all training texts (times 0) and over those seen once, and reliabilities"
     by_text = text_scores(scores, world.shown)
     for repetitions in (0, 1):
         texts = world.times == repetitions if repetitions else world.times > 0
@@ -647,7 +647,7 @@ def _write_called(
     }
     for measure, called in calls.items():
         for group, members in groups.items():
-            # LiRA knows nothing of texts that no model was shown
+            # LiRA knows nothing of texts that no model was trained on
             if (measure, group) == ("lira", "shown to nobody"):
                 continue
             # of models, text by text
@@ -668,7 +668,7 @@ def _write_courses(
     world: World,
     tau: float,
 ) -> None:
-    "AUC of texts shown once, by epoch and by number of models"
+    "AUC of texts seen once, by epoch and by number of models"
     once = world.times == 1
     for place, epoch in enumerate(world.epochs):
         for measure, score in relations.scores(world, tau, place).items():
@@ -774,7 +774,7 @@ class Sizes(papers.Sizes):
     epochs: int = 3  # passes over the half
     length: int = 32  # tokens a text
     vocab: int = 512  # tokens of the BPE
-    prefixes: list[int] = [4, 8, 16]  # tokens shown, for extraction
+    prefixes: list[int] = [4, 8, 16]  # tokens given, for extraction
     pools: list[int] = [
         35
     ]  # further sizes of the first world's pool, from empty to full

@@ -34,7 +34,7 @@ def made_up_world(
 
     Args:
         n: texts
-        models: that were shown a random half each
+        models: that were trained on a random half each
         gain: what a showing takes away, nats per token
         noise: of the losses of a text, nats per token
         spread: of texts, nats per token
@@ -145,7 +145,7 @@ PEERS = dict(
 )
 
 
-# lp are log-probabilities, ... x tokens, and base those of a reference; what comes back is a number a text
+# lp are log-probabilities, ... x tokens, and base those of a reference; the result is a number per text
 
 
 def min_k(lp: np.ndarray, share: float = 0.2) -> np.ndarray:
@@ -219,7 +219,7 @@ def log_queries(lp: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/compare/relations.ipynb #e1a3f001
 def log_marginal(losses: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """Log of a text's probability per token under other models: the mean of those shown it, and of those not, models x texts
+    """Log of a text's probability per token under other models: the mean of those trained on it, and of those not, models x texts
 
     Args:
         losses: models x texts, nats per token
@@ -251,11 +251,11 @@ def rmia(
     Args:
         losses: models x texts, nats per token
         shown: bool, models x texts
-        population: mask of texts that no model was shown
+        population: mask of texts that no model was trained on
         gamma: how much larger the likelihood ratio must be
     """
     if not np.any(population):
-        raise ValueError("RMIA needs texts that no model was shown")
+        raise ValueError("RMIA needs texts that no model was trained on")
     ratio = -losses - log_marginal(losses, shown)
     # models x texts x population
     above = ratio[:, :, None] - ratio[:, None, population]
@@ -274,10 +274,10 @@ def informia(
     Args:
         losses: models x texts, nats per token
         shown: bool, models x texts
-        population: mask of texts that no model was shown
+        population: mask of texts that no model was trained on
     """
     if not np.any(population):
-        raise ValueError("InfoRMIA needs texts that no model was shown")
+        raise ValueError("InfoRMIA needs texts that no model was trained on")
     ratio = -losses - log_marginal(losses, shown)
     # minus the mean of ln p(z|m)/p(z) over z ~ p is KL(p || p(.|m))
     return ratio - ratio[:, population].mean(1, keepdims=True)
@@ -303,7 +303,7 @@ def tail_share(
     shown: np.ndarray,
     missed: float = 0.01,
 ) -> np.ndarray:
-    """Share of texts that a model was not shown with losses beyond nearly all that it was shown, a number a model
+    """Share of texts not in the training of a model with losses beyond nearly all its training texts, a number per model
 
     After the idea of Dodd et al. (2025): training empties the tail of high losses, and the emptier it is, the more a
     strong attack will detect. It needs no reference and says nothing of a single text.
@@ -404,7 +404,7 @@ def shown_auc(
     shown: np.ndarray,
     than: np.ndarray = None,
 ) -> dict:
-    """AUC of a score for who was shown what, or how much it is above that of another: value, low, high, n (texts).
+    """AUC of a score for which model was trained on which text, or how much it is above that of another: value, low, high, n (texts).
 
     The dict is empty where there is no AUC.
 
@@ -458,7 +458,7 @@ def found_each(
     fpr: float = 0.05,
     ties: bool = False,
 ) -> np.ndarray:
-    """Share of the models that were shown a text in which its score detects it; NaN where there is none
+    """Share of the models that were trained on a text in which its score detects it; NaN where there is none
 
     Args:
         score: models x texts, NaN for none

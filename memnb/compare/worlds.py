@@ -35,7 +35,7 @@ SHARES = {
 
 
 def dealt_times(n: int, seed: int = 0):
-    "How often each of n texts is shown in an epoch, to those models that are shown it; in random order"
+    "How often each of n texts is repeated in an epoch, in those models that are trained on it; in random order"
     if n < 2 * len(SHARES):
         raise ValueError(
             f"{n} texts are too few: take {2 * len(SHARES)} at least"
@@ -53,7 +53,7 @@ def halves(
     times: ArrayLike,
     seed: int = 0,
 ) -> np.ndarray:
-    "Is this model shown this text, models x texts? Each text to a random half of them; those of no repetition to none"
+    "Is this model trained on this text, models x texts? Each text to a random half of them; those of no repetition to none"
     if models < 4:
         raise ValueError(
             f"{models} models: with and without a text there must be two each: take 4"
@@ -91,12 +91,12 @@ def dealt_texts(
 # %% ../../nbs/compare/worlds.ipynb #331ea8d1
 @dataclass(repr=False)
 class World:
-    "What models that were shown known halves of a pool say of every text"
+    "What models that were trained on known halves of a pool say of every text"
 
     texts: list  # of the pool, N
     times: (
         np.ndarray
-    )  # N: repetitions in an epoch, for models that are shown the text
+    )  # N: repetitions in an epoch, for models that are trained on the text
     shown: np.ndarray  # bool, models x N
     epochs: np.ndarray  # after which losses were taken, 0 before training
     losses: np.ndarray  # models x epochs x N, nats per token
@@ -104,9 +104,9 @@ class World:
     hits: np.ndarray  # bool, alike: is it the likeliest token?
     reference: (
         np.ndarray
-    )  # epochs x N: losses under a model that was shown other texts
+    )  # epochs x N: losses under a model that was trained on other texts
     base: np.ndarray  # N x length: its log-probabilities in the end
-    prefixes: np.ndarray  # tokens shown for extraction
+    prefixes: np.ndarray  # tokens given for extraction
     influence: np.ndarray  # models x N, nats per token
     z: (
         np.ndarray
@@ -197,7 +197,7 @@ def _asked(fit: gpt.Fit, reference: gpt.Fit, texts: Corpus) -> _Answers:
     return _Answers(
         tokens=fit.scores(ids).astype("f4"),
         hits=fit.greedy(ids),
-        # texts that no model was shown take the place of a text
+        # texts that no model was trained on take the place of a text
         influence=_influence(fit, ids, texts.test[:4]),
         z=surprise.z.astype("f4"),
         divergence=surprise.divergence.astype("f4"),
@@ -225,7 +225,7 @@ def small_world(
     Args:
         source: of texts, as for `capacity.text.corpus`
         n: texts of the pool
-        models: each shown a random half
+        models: each trained on a random half
         config: layers x width
         epochs: passes over the half
         prefixes: tokens, for extraction
@@ -276,7 +276,7 @@ def small_world(
         seeds: Any,
         part: str,
     ) -> list:
-        "Models on the texts that each is shown, every text in as many places as it is repeated"
+        "Models on the texts that each is trained on, every text in as many places as it is repeated"
         place = np.repeat(np.arange(len(ids)), times)
         with gpt.naming(f"compare: {source}, models of the {part}"):
             return gpt.fit(

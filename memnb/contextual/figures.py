@@ -164,13 +164,14 @@ def _loss_axis(ax):
     ax.set_ylabel("loss, nats per token")
 
 
-def _foot(m: pd.DataFrame, interval=""):
+def _foot(m: pd.DataFrame, interval="", drawn="bars"):
     "What was trained, how often"
     by_string = m.groupby("string").copies.mean()
     copies = [f"{by_string[name]:.3g}" for name in in_order(m.string)]
     first = m.iloc[0]
     cell = f"{_named(first.language)}, {first['size']:.0f} training strings, {first.config}"
-    foot = plots.foot(m, f"{m.repeat.nunique()} replicates", interval)
+    n = f"{m.repeat.nunique()} replicates"
+    foot = plots.foot(m, n, interval, drawn)
     return f"{foot} · {cell}, copies {'/'.join(copies)}"
 
 # %% ../../nbs/contextual/figures.ipynb #1aca7243
@@ -257,7 +258,7 @@ def fig7(
     return plots.finish(
         fig,
         "Lengths of strings",
-        f"n = {n:,} sampled strings per language",
+        f"n = {n:,} sampled strings per language · no intervals",
         "Lengths of the strings of eight languages. Grey: exact, from the rules. Points: a sample as large as the paper's. L1 and L2 have one length; "
         "lengths above 125 are not drawn.",
     )
@@ -309,7 +310,7 @@ def fig8(
     return plots.finish(
         fig,
         "Derivation trees of strings",
-        "one sampled string per language, the median by length",
+        "n = 1 sampled string per language, the median by length · no intervals",
         "The likeliest derivation of a string, from its tokens (below) up to the start symbol. A box is a "
         "non-terminal and spans the tokens that it derives. A model that has learned the rules can predict a "
         "token from the boxes around it, without having seen the string.",
@@ -368,7 +369,7 @@ def fig1(
     _loss_axis(ax)
     _legend(ax)
     return (
-        _foot(m).replace("n =", "the first of"),
+        _foot(m).replace("n =", "n = 1, the first of"),
         "The rarest string of the first replicate. Counterfactual memorization starts where the solid line "
         "falls below the dotted one for good, contextual memorization where it falls below the lowest "
         "point of the dotted line.",
@@ -392,7 +393,7 @@ def fig13(
     _loss_axis(axs[0])
     _legend(axs)
     return (
-        _foot(m).replace("n =", "the first of"),
+        _foot(m).replace("n =", "n = 1, the first of"),
         "The three strings of the first replicate. The contextual start never comes before the "
         "counterfactual one. Arrows go from a threshold down to the training loss, after the start only. The one "
         "from the contextual threshold is never longer, so its score is never higher.",
@@ -550,7 +551,7 @@ def _score_curves(axs: np.ndarray, m: pd.DataFrame, tau: float, rule: str):
         ax.set(title=k, ylabel="memorization score", ylim=(0, 1.02))
     _legend(axs)
     return (
-        _foot(m, "95 % t interval of the mean").replace("bars:", "bands:"),
+        _foot(m, "95 % t interval of the mean", "bands"),
         "Mean over replicates, darker for strings with more copies. A score is the share of the threshold by "
         "which the loss lies below it, and 0 before the start; that of recollection is 0 or 1.",
     )
@@ -734,7 +735,7 @@ def fig_x_learners(
     return plots.finish(
         fig,
         "Other numbers of strings, other copies, other learners",
-        "bars: 95 % t, exact where all replicates agree · n: replicates",
+        "n = replicates, at the right · bars: 95 % t, exact where all replicates agree",
         "Kendall's correlation of frequency and earliness, mean over replicates. Copies are 8, 3 and 1 where nothing else "
         "is said. Learners are networks trained from scratch (layers x width, learning rate 0.002 or the one "
         "named), a pretrained model that is fine-tuned, and a model that only counts.",
@@ -773,8 +774,11 @@ def fig_x_tau(
     _legend(ax)
     return (
         plots.foot(
-            m, f"{d.n.min()} or more replicates per language", "95 % t"
-        ).replace("bars:", "bands:"),
+            m,
+            f"{d.n.min()} or more replicates per language",
+            "95 % t",
+            "bands",
+        ),
         f"Kendall's correlation by the threshold of recollection, mean over replicates. Dots: τ = {tau:g}, one threshold for all languages. On the dotted line τ is the "
         "loss of the true distribution of the language.",
     )

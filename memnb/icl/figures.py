@@ -339,7 +339,9 @@ def fig_x_tokens(measured: pd.DataFrame, reported: pd.DataFrame = None):
         _legend(fig, axs[0])
     n = d[d.near == 1].n
     n = f"{n.min():.0f} to {n.max():.0f} items per line"
-    foot = plots.foot(d.replace(dict(model=NAMES)), n, "95 %, of a mean")
+    foot = plots.foot(
+        d.replace(dict(model=NAMES)), n, "95 % t interval of the mean"
+    )
     caption = (
         "Mean log-probability of the true second piece, token by token, after prompts of pairs alone. Dark: training "
         "texts; grey: controls. Dashed: without demonstrations."

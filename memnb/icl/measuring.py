@@ -79,7 +79,7 @@ def _name_of(profile: str, model: str, draw: int) -> str:
 def keep_answers(
     result: pd.DataFrame, model: str, profile: str, draw: int = 0
 ) -> Path:
-    """Write the answers of a run: each instance once, then each answer; the file comes back.
+    """Write the answers of a run: each instance once, then each answer; the file is returned.
 
     Args:
         result: of one data set, from `judged` by the rule

@@ -90,7 +90,7 @@ def overall(
 
 # %% ../../nbs/icl/tables.ipynb #0363022b
 def whole(rows: pd.DataFrame) -> pd.DataFrame:
-    """Two halves are shown by the rows of both together: long rows, those of a half only where it was measured alone
+    """Two halves are represented by the rows of both together: long rows, those of a half only where it was measured alone
 
     Args:
         rows: long rows
@@ -101,7 +101,7 @@ def whole(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def memorization_cells(rows: pd.DataFrame, **where) -> pd.DataFrame:
-    """What comes back, as of `overall`, with `who`: 'shown' often or 'never' of models with known memories, else 'unknown'
+    """Recall, as of `overall`, with `who`: 'shown' often or 'never' of models with known memories, else 'unknown'
 
     Args:
         rows: long rows
@@ -122,7 +122,7 @@ def memorization_cells(rows: pd.DataFrame, **where) -> pd.DataFrame:
 
 # %% ../../nbs/icl/tables.ipynb #1bd34704
 def tab_recall(rows: pd.DataFrame, setting: str = MAIN) -> pd.DataFrame:
-    """What comes back, of items shown often and of controls: DataFrame, a row a model and group of items, a column a number of demonstrations
+    """Recall of items repeated often and of controls: DataFrame, a row a model and group of items, a column a number of demonstrations
 
     Args:
         rows: long rows

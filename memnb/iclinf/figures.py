@@ -82,6 +82,7 @@ def _foot(
     rows: pd.DataFrame,
     unit: str = "queries",
     interval: str = "95 % bootstrap of the mean",
+    drawn: str = "bars",
 ) -> str:
     """Foot of a figure, with the smallest and the largest number of units
 
@@ -89,12 +90,14 @@ def _foot(
         rows: long rows
         unit: of what is counted
         interval: what the interval is
+        drawn: how it is drawn
     """
     ends = [f"{n:.0f}" for n in (rows.n.min(), rows.n.max())]
     counts = " to ".join(dict.fromkeys(ends))
     rows = rows[rows.model != "known"]
     names = [model.partition(", ")[0] for model in rows.model]
-    return plots.foot(rows.assign(model=names), f"{counts} {unit}", interval)
+    rows = rows.assign(model=names)
+    return plots.foot(rows, f"{counts} {unit}", interval, drawn)
 
 # %% ../../nbs/iclinf/figures.ipynb #073c577e
 def _log_ticks(ax: "plt.Axes", ticks: list[float], both: bool = False) -> None:
@@ -458,7 +461,11 @@ def fig_x_ladder(
     ax.legend(fontsize=7)
     untuned = losses[losses.setting != "tuned"]
     return (
-        plots.foot(untuned, f"{losses.n.max():.0f} queries", "95 %"),
+        plots.foot(
+            untuned,
+            f"{losses.n.max():.0f} queries",
+            "95 % bootstrap of the mean; of accuracy Clopper-Pearson",
+        ),
         "SmolLM2, tuned on few-shot prompts of newsgroups and Reuters news; commodities are not "
         "among them. A line is a training. Dotted: always naming the most frequent label.",
     )
@@ -758,7 +765,9 @@ def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
     return plots.finish(
         fig,
         "Epsilon: guaranteed, proven, true, and shown by an attack",
-        _foot(attacks, "outputs per side", ""),
+        _foot(
+            attacks, "outputs per side", "95 % Clopper-Pearson", "lower bounds"
+        ),
         "Upper bounds are triangles that point down, lower bounds (Clopper-Pearson, 95 %) point up. Above, mechanisms "
         "and pairs of prompts (means) whose true epsilon is known: the attack stays below it, and "
         "close to it for the simple mechanisms. Diamonds: membership games, right for Gaussian noise "

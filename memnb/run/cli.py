@@ -525,14 +525,14 @@ def _ask(
     Args:
         model: smollm2, planted:NAME, hf:ID or FOLDER, openai:NAME
         texts: csv, jsonl, txt or parquet file of texts
-        reference: a model of the same kind of text, not shown these
-        others: models that were not shown the texts
+        reference: a model of the same kind of text, not trained on these
+        others: models that were not trained on the texts
         never: file of texts that the model has never seen, of the same kind
-        truth: column that says how often a text was shown (0: never), in place of --never
+        truth: column that says how often a text was in training (0: never), in place of --never
         log: csv file with text, epoch, test_loss of a training without the texts
         column: of the texts in the files (text)
         encoding: of the files, as latin1 (UTF-8)
-        prefixes: tokens shown for extraction (8 16 32)
+        prefixes: tokens given for extraction (8 16 32)
         no_influence: leave out what a text does in a prompt: half of the reading
         mode: chat or completion (the model's)
         device: where models of hf: compute, as cuda or cpu (the GPU where there is one)
@@ -542,7 +542,7 @@ def _ask(
     _served(server, [model, reference, *others])
     if never and truth:
         raise ValueError(
-            "--never and --truth both say which texts were never shown: give one of them"
+            "--never and --truth both say which texts were never in training: give one of them"
         )
     _may_write(out, is_page)
     _may_write(out.with_suffix(".csv"), is_table, out)

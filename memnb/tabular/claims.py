@@ -1081,7 +1081,7 @@ def _in_points(name: str, value: float, low: float, high: float) -> dict:
 
 
 def _second_facts(measured: pd.DataFrame) -> dict:
-    """The numbers of the second planting, which was asked after all rules had been registered; none where there are no rows
+    """The numbers of the second fine-tuning, which was asked after all rules had been registered; none where there are no rows
 
     Args:
         measured: all rows of earlier runs
@@ -1100,7 +1100,7 @@ def _second_facts(measured: pd.DataFrame) -> dict:
     ).items():
         ends = lines.loc[line, ["value", "low", "high"]]
         numbers |= _in_points(name, *ends)
-    # rows of both plantings: in any number of repetitions, and in the same
+    # rows of both fine-tunings: in any number of repetitions, and in the same
     first, second = [plant.truth(name) for name in ("forms", "forms-1")]
     both = first.merge(second, on="item", suffixes=("", "_second"))
     numbers["second_drawn"] = len(second)

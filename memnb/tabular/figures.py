@@ -95,6 +95,14 @@ def _who(measured: pd.DataFrame) -> _Asked:
     return _Asked(plots.label(name), plots.color(name), measured)
 
 
+def _span(numbers: pd.Series) -> str:
+    "The least and the largest of some numbers, as '36' or '9 to 36'; '0' of none"
+    if not len(numbers):
+        return "0"
+    ends = [f"{n:.0f}" for n in (numbers.min(), numbers.max())]
+    return " to ".join(dict.fromkeys(ends))
+
+
 def _sets_of(rows: pd.DataFrame) -> list[str]:
     "Data sets that have rows, in the order of the paper"
     return [name for name in _NAMES if name in {*rows.dataset}]
@@ -211,7 +219,13 @@ def fig_x_table1(measured: pd.DataFrame, reported: pd.DataFrame):
         "learning; right: memory, where a ✗ needs a test that finds known rows (last line; of names also an invented table)."
     )
     title = "Table 1: GPT-3.5, GPT-4, ours"
-    return plots.finish(fig, title, plots.foot(asked), caption)
+    asked_often = select(asked, part=OF_MEMORY, quantity="rate")
+    is_header = asked_often["part"] == "header"
+    n = f"{_span(asked_often[~is_header].n)} queries per sign of ours on memory"
+    if is_header.any():
+        n += f", {_span(asked_often[is_header].n)} on the header"
+    foot = plots.foot(asked, n)
+    return plots.finish(fig, title, foot, caption)
 
 # %% ../../nbs/tabular/figures.ipynb #5a225e6e
 def _count_text(row: pd.Series) -> str:
@@ -541,6 +555,7 @@ def fig2(
     temperatures = sorted(samples.temperature.unique())
     real = data.load(dataset).typed()
     models = _sampled(measured)
+    sizes = []
     with plots.style():
         shape = len(_FEATURES2), len(temperatures)
         fig, axs = plt.subplots(*shape, figsize=(7.4, 6), squeeze=False)
@@ -549,6 +564,7 @@ def fig2(
             for model in models:
                 rows = knowledge.read_samples(model.rows, dataset, temperature)
                 drawn.append((model.color, rows))
+                sizes.append(len(rows))
             for ax, feature in zip(column, _FEATURES2):
                 values = [(color, rows[feature]) for color, rows in drawn]
                 _draw_shares(ax, real[feature], values)
@@ -568,7 +584,8 @@ def fig2(
         "bins within the range of the data; how many are outside is written above each panel. In the paper samples repeat the mode at a low "
         "temperature and leave the support of the data at a high one."
     )
-    foot = plots.foot(samples)
+    n = f"{_span(pd.Series(sizes))} samples per model and temperature"
+    foot = plots.foot(samples, n)
     return plots.finish(fig, "Samples by temperature", foot, caption)
 
 # %% ../../nbs/tabular/figures.ipynb #8b9591c9
@@ -606,6 +623,10 @@ class _Matrix(NamedTuple):
     title: str
     model: _Asked
 
+    def samples(self) -> pd.DataFrame:
+        "Those that could be read"
+        return knowledge.read_samples(self.model.rows, self.dataset)
+
 
 def _draw_matrix(ax: "plt.Axes", panel: _Matrix) -> None:
     """Draw correlations of the data above the diagonal, those of samples below
@@ -616,8 +637,7 @@ def _draw_matrix(ax: "plt.Axes", panel: _Matrix) -> None:
     """
     import seaborn as sns
 
-    drawn = knowledge.read_samples(panel.model.rows, panel.dataset)
-    real, sampled = knowledge.matrices(panel.dataset, drawn)
+    real, sampled = knowledge.matrices(panel.dataset, panel.samples())
     ax.set_facecolor("#BBBBBB")
     sns.heatmap(
         _halves(real, sampled),
@@ -682,6 +702,7 @@ def _matrices(measured: pd.DataFrame, datasets: list[str]):
     if not panels:
         return plots.placeholder("zero-knowledge samples: not measured")
     size = 2.6 * len(panels) + 0.5, 3
+    sizes = [len(panel.samples()) for panel in panels]
     with plots.style():
         fig, axs = plt.subplots(1, len(panels), figsize=size, squeeze=False)
         for ax, panel in zip(axs[0], panels):
@@ -697,7 +718,9 @@ def _matrices(measured: pd.DataFrame, datasets: list[str]):
     if few := [_PEOPLE[name] for name in datasets if name not in drawn]:
         caption += f" Fewer than {_LEAST} valid samples: {', '.join(few)}."
     title = "Correlations in the data (above) and in samples (below)"
-    return plots.finish(fig, title, plots.foot(asked), caption)
+    n = f"{_span(pd.Series(sizes))} samples per panel"
+    foot = plots.foot(asked, n, "95 % bootstrap of samples", "interval of r")
+    return plots.finish(fig, title, foot, caption)
 
 
 def fig3(measured: pd.DataFrame, reported: pd.DataFrame = None):
@@ -767,7 +790,7 @@ def _draw_by_table(
         alpha=0.25,
         lw=0,
         zorder=0,
-        label="neither ✓ nor ✗",
+        label="undecided (0.1 to 0.25)",
     )
     ax.set(
         title="next row, by data set",
@@ -809,21 +832,25 @@ def fig_x_found(measured: pd.DataFrame, reported: pd.DataFrame):
 
     asked = _asked(measured)
     trained = select(measured, part="truth", test="row_completion")
+    rates = wide(asked, "rate", part="row_completion", dataset=_NAMES)
     with plots.style():
         fig, axs = plt.subplots(1, 2, figsize=(7.6, 3.9), width_ratios=[3, 2])
         _draw_by_table(axs[0], asked, reported)
+        n = f"{_span(rates.n)} rows per table"
         if len(trained):
-            _draw_by_dose(axs[1], recall(trained))
+            counts = recall(trained)
+            n += f", {_span(counts.n)} per number of repetitions"
+            _draw_by_dose(axs[1], counts)
         axs[1].set(
             title="fine-tuned, by number of repetitions",
             ylabel="share completed verbatim",
         )
     caption = (
         "Left: share of next rows reproduced verbatim; hollow: Table 4 of the paper, filled: ours. An interval right "
-        "of the grey band is a ✓, one left of it a ✗. Right: the same test on a model that was fine-tuned on known rows, by "
+        "of the grey band means that the table is known (✓), one left of it that it is not (✗). Right: the same test on a model that was fine-tuned on known rows, by "
         "how often each was repeated (0: controls, not in training)."
     )
-    foot = plots.foot(asked, "", "95 % Clopper-Pearson")
+    foot = plots.foot(asked, f"{n} (of ours)", "95 % Clopper-Pearson")
     return plots.finish(fig, "Share of rows completed verbatim", foot, caption)
 
 # %% ../../nbs/tabular/figures.ipynb #5b31bfb9
@@ -942,14 +969,14 @@ _FINDS = ("row_completion", "feature_completion", "header")
 _GAIN = "accuracy gained, in points"
 _OWN_GAIN = "the same, a context for each row"
 _PLANTINGS = {
-    FORMS: "first planting",
-    SECOND: "second planting",
+    FORMS: "first fine-tuning",
+    SECOND: "second fine-tuning",
     WIDE: "a wide table",
 }
 
 
 def second_planting() -> pd.DataFrame:
-    "Rows of the second planting in the forms of the tests, which were measured after all rules had been registered; maybe none"
+    "Rows of the second fine-tuning in the forms of the tests, which were measured after all rules had been registered; maybe none"
     rows = results.measured("tabular", confirm=True)
     if not len(rows):
         return rows
@@ -985,7 +1012,7 @@ def _finds_by_dose(measured: pd.DataFrame, model: str) -> pd.DataFrame:
 def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
     """What a number of repetitions adds to accuracy, and what the tests find of the same rows, on one axis
 
-    A panel for each planting; the rows of the second are confirmatory, and stand beside those of `measured`. Labels of
+    A panel for each fine-tuning; the rows of the second are confirmatory, and stand beside those of `measured`. Labels of
     the wide table were asked for behind a context for each row alone.
 
     Args:

@@ -114,7 +114,7 @@ def _write_names(rows: Rows, q: _Question) -> None:
 def _write_drawn(
     rows: Rows, q: _Question, n: int, temperature: float
 ) -> pd.DataFrame:
-    "Write samples at a temperature, and how many are valid; the valid ones come back"
+    "Write samples at a temperature, and how many are valid; returns the valid ones"
     drawn = knowledge.sample(
         q.model,
         q.table,
@@ -173,13 +173,13 @@ def _controlled(
     write_control: Callable,
     share_of_new: Callable = guards.changed,
 ) -> Rows:
-    """Numbers of a test and, where they look like memory, those of the shifted twin, if enough of it is new.
+    """Numbers of a test and, where they look like memory, those of the shifted copy, if enough of it is new.
 
     Args:
         cell: the numbers of the table itself
         q: what was asked
-        write_control: (cell, twin): writes what the test finds of the twin
-        share_of_new: (table, twin) -> share of the twin that the table does not have
+        write_control: (cell, shifted copy): writes what the test finds of the shifted copy
+        share_of_new: (table, shifted copy) -> share of the copy that the table does not have
     """
     numbers = results.wide(cell.frame(ROW_KEYS), "rate").iloc[0]
     if sign(numbers) != "✓":
@@ -193,7 +193,7 @@ def _controlled(
 
 # %% ../../nbs/tabular/measuring.ipynb #0c167c36
 def _write_rows(rows: Rows, q: _Question) -> None:
-    "Row completion and what is read off its answers; the shifted twin is asked where rows seem memorized"
+    "Row completion and what is read off its answers; the shifted copy is asked where rows seem memorized"
     table = q.table
     size = q.sizes["rows"]
     shots = q.sizes["shots"] if q.mode == "chat" else 0
@@ -256,7 +256,7 @@ def _write_header(rows: Rows, q: _Question) -> None:
 
 # %% ../../nbs/tabular/measuring.ipynb #9b97d8c2
 def _write_feature(rows: Rows, q: _Question) -> None:
-    "Completion of the nearly unique cell, on the table and where it seems memorized on its shifted twin"
+    "Completion of the nearly unique cell, on the table and where it seems memorized on its shifted copy"
     if not q.table.unique:
         return
 

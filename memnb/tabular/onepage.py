@@ -60,7 +60,7 @@ def _answers(rows):
         return ", ".join(w.format(r[k]) for k, w in words.items() if k in r)
 
     d = by_test(rows).set_index("test").loc[[*ASKED]]
-    seen = [f"{k} rows that a model had been shown" * bool(k) for k in d.recall]
+    seen = [f"{k} rows that a model was trained on" * bool(k) for k in d.recall]
     d = d.assign(
         seen=seen, guess=[*map(guess, d.index)], memory=d.index.isin(OF_MEMORY)
     )
@@ -78,7 +78,7 @@ def _lead(name, tests):
             "control table explains. A score on these rows may be memory, not skill."
         )
     if "✗" in signs:
-        return f"No memory of this table was found in {name}, by tests that find rows which a model had been shown."
+        return f"No memory of this table was found in {name}, by tests that find rows that a model was trained on."
     return "Nothing is decided: no test found memory of this table, and none is proved to see it here."
 
 # %% ../../nbs/tabular/onepage.ipynb #a1f37b03

@@ -38,7 +38,7 @@ from .prompting import PRESETS, budget
 
 # %% ../../nbs/tabular/planted.ipynb #4151477d
 def planted_blocks(name: str = "tables") -> list:
-    """The rows of a planted model as tables, one for each source and number of times shown: (times shown, data.Table), one block of rows each
+    """The rows of a planted model as tables, one for each source and number of repetitions: (repetitions, data.Table), one block of rows each
 
     Args:
         name: planted model whose rows are asked for
@@ -252,7 +252,7 @@ def both_halves(name: str) -> str:
     return f"planted:{name.removeprefix('planted:').removesuffix('-swapped')}, both halves"
 
 
-# rows in the forms of the tests, two plantings, and rows of a wide table
+# rows in the forms of the tests, two fine-tunings, and rows of a wide table
 FORMS, SECOND, WIDE = map(both_halves, ("forms", "forms-1", "wide"))
 
 
@@ -432,7 +432,7 @@ def labels_by_dose(
         )
         parts.append(queries)
     if not parts:
-        lacks = "has no table whose last column is a label, with rows of each label that were never shown"
+        lacks = "has no table whose last column is a label, with rows of each label that were never in training"
         raise ValueError(f"planted:{name} {lacks}: use another planted model")
     return pd.concat(parts, ignore_index=True)
 
