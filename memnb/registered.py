@@ -259,7 +259,7 @@ def register(
     seed: int | None = None,
     power: dict | None = None,
 ) -> Path:
-    """Write down the rules of all claims of a paper; the file `registered.csv` comes back.
+    """Write down the rules of all claims of a paper; returns the file `registered.csv`.
 
     Raises ValueError where the paper has no claims, and where confirmatory rows of the rules that stand there exist:
     what has been confirmed is not registered anew.

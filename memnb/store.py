@@ -547,7 +547,7 @@ def _carry_over(self: Store, kept: Path) -> int:
 # %% ../nbs/rooms/store.ipynb #82d60373
 @patch
 def _with_connection(self: Store, work: Callable) -> Any:
-    """Call a function with the connection; its result comes back
+    """Call a function with the connection; returns its result
 
     It is called again where the file was found damaged (and is mended now), or where another process has mended it
     meanwhile: what was written then went into the file that was set aside. So `work` must allow a second call.
@@ -612,7 +612,7 @@ def put(
         model: identity of the model
         settings: the request with its parameters
         prompt: as `key_of` takes it
-        answer: text, numbers, or a refusal; None and blanks come back, and are not stored
+        answer: text, numbers, or a refusal; None and blanks are returned, and not stored
         since: an answer from before this moment is replaced, see `fresh_since`
 
     Returns:
@@ -883,7 +883,7 @@ def models(self: Store) -> list[dict]:
 
 @patch
 def forget(self: Store, model: str) -> int:
-    """Drop the answers of a model for good, and give their room back; their number comes back.
+    """Drop the answers of a model for good, and give their room back; returns their number.
 
     Raises ValueError for a model that the store does not have. The prompts are asked again.
     """

@@ -1132,7 +1132,7 @@ def _times_shown(texts: pd.DataFrame, column: str, file: str) -> pd.Series:
         file: as messages name it
 
     Raises DataError where a label is no such number, where a text has two that contradict each other, and where none
-    was shown.
+    was in training.
     """
     bare = texts.label.str.strip().str.lower()
     times = pd.to_numeric(bare.replace(_SAYS_IN_WORDS), errors="coerce")

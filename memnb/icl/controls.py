@@ -176,7 +176,7 @@ WORLD_SETTINGS = (
 
 
 def invented(w: World, seed: int = None) -> list:
-    """Data sets with common first pieces: of each set first pieces, second pieces, labels; another seed than the world's gives sets that are never shown
+    """Data sets with common first pieces: of each set first pieces, second pieces, labels; another seed than the world's gives sets that are never in training
 
     Args:
         w: sizes of the world

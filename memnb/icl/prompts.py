@@ -297,7 +297,7 @@ def _controlled(task, k, setting, seed):
     if setting == "twins":
         if task.twins is None:
             raise ValueError(
-                f"{task.name} has no twins: nobody knows what is in it"
+                f"{task.name} has no held-out texts: nobody knows what is in it"
             )
         return task.twins[:k]
     if setting == "reordered":

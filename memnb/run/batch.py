@@ -188,7 +188,7 @@ def _run_all(
 
     Args:
         runs: what to execute
-        submit: gives a run to the executor; its future comes back
+        submit: gives a run to the executor; returns its future
         alive: file of the batch, as of `_batch_file`
         show_progress: draws how far the runs at work are
     """

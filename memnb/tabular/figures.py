@@ -578,7 +578,7 @@ def fig2(
         boxes = [Patch(color=plots.GREY, alpha=0.5, label="data")]
         for model in models:
             boxes.append(Patch(color=model.color, label=model.label))
-        fig.legend(handles=boxes, loc="outside lower center", ncols=3)
+        fig.legend(handles=boxes, loc="outside upper right", ncols=3)
     caption = (
         "Four features of California Housing in the data and in zero-knowledge samples: share of all samples in each of 29 "
         "bins within the range of the data; how many are outside is written above each panel. In the paper samples repeat the mode at a low "

@@ -355,14 +355,14 @@ def four_forms(t: Table, seed: int = 0) -> dict[str, Table]:
 def write_against_twin(
     at: Rows, result: pd.DataFrame, twin: pd.DataFrame
 ) -> None:
-    """Is a test better on the table than on its twin? Write `twin`, the rate there, and `p_twin` of a one-sided test.
+    """Is a test better on the table than on its shifted copy? Write `twin`, the rate there, and `p_twin` of a one-sided test.
 
     A sign test of the places asked in both, else Fisher's.
 
     Args:
         at: where it is written
         result: queries of the table
-        twin: queries of its twin
+        twin: queries of its shifted copy
     """
     ours = answered(result)
     theirs = answered(twin)

@@ -567,11 +567,11 @@ def read_names(answer: str, names: list) -> list:
 
 # %% ../../nbs/tabular/prompting.ipynb #dabc39ec
 def read_file(answer: str, begun: str = "") -> str:
-    """A continuation without fences, the sentence before it, and what was shown of the cut line: how it continues a file
+    """A continuation without fences, the sentence before it, and what was given of the cut line: how it continues a file
 
     Args:
         answer: of a model
-        begun: what was shown of the cut line
+        begun: what was given of the cut line
     """
     lines = (l for l in answer.split("\n") if not _FENCE.fullmatch(l))
     lines = [*dropwhile(lambda l: not l.strip(), lines)]
