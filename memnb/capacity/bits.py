@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['TEXT_PARTS', 'BINS', 'GAIN', 'PAST_KINK', 'TESTED', 'MOST', 'KEPT', 'shape', 'data_bits', 'trainings', 'of_training',
-           'write_training', 'compression_rates', 'Rated', 'write_histograms', 'count_trainings', 'state_folder', 'Job',
-           'random_fits', 'random_jobs', 'synthetic', 'sweep', 'training_lengths', 'power_law', 'recipes',
-           'endings_by_run', 'over_replicates', 'endings', 'both_endings', 'law_ends', 'tops', 'capacities',
+           'write_training', 'compression_rates', 'spread_of_rates', 'Rated', 'write_histograms', 'count_trainings',
+           'state_folder', 'Job', 'random_fits', 'random_jobs', 'synthetic', 'sweep', 'training_lengths', 'power_law',
+           'recipes', 'endings_by_run', 'over_replicates', 'endings', 'both_endings', 'law_ends', 'tops', 'capacities',
            'paper_capacity', 'slope', 'with_expected', 'of_largest', 'over_capacity', 'reached_alpha', 'quantized',
            'stored', 'precision_costs', 'kept_shares']
 
@@ -107,6 +107,9 @@ TEXT_PARTS = (
     "attacked",
     "text_whole",
     "limit_whole",
+    "finer",
+    "fourfold",
+    "spread",
 )
 
 # %% ../../nbs/capacity/bits.ipynb #012be9e4
@@ -149,6 +152,28 @@ def compression_rates(logprobs: ArrayLike, c: gpt.Config) -> np.ndarray:
 # %% ../../nbs/capacity/bits.ipynb #09eba28b
 # of compression rates, which are drawn as histograms
 BINS = np.linspace(0, 3.2, 65)
+
+
+def spread_of_rates(members: ArrayLike, held_out: ArrayLike) -> dict:
+    """How compression rates of a training are spread: quantity -> number.
+
+    The standard deviation of those of members, `rate_deviation`, and the share that both histograms have in common,
+    `rate_overlap`.
+
+    Args:
+        members: rates of training sequences
+        held_out: rates of others
+    """
+    shares = []
+    for rates in (members, held_out):
+        clipped = np.clip(rates, BINS[0], BINS[-1])
+        counts, _ = np.histogram(clipped, BINS)
+        shares.append(counts / len(rates))
+    common = np.minimum(*shares)
+    return dict(
+        rate_deviation=float(np.std(members)),
+        rate_overlap=float(common.sum()),
+    )
 
 
 class Rated(NamedTuple):
@@ -307,7 +332,12 @@ def _write_trained(
         held_out = fit.scores(_held_out(held, job.c, run)).sum(1)
         # losses per token of members and others
         sides = [-scores / job.c.length for scores in (fit.logprobs, held_out)]
-        write_training(of_job, fit, membership(*sides))
+        members = compression_rates(fit.logprobs, job.c)
+        others = compression_rates(held_out, job.c)
+        numbers = membership(*sides)
+        if not fit.note:
+            numbers |= spread_of_rates(members, others)
+        write_training(of_job, fit, numbers)
         config = of_job.same["config"]
         if job.part == "synthetic" and (curves is None or config in curves):
             _write_curve(of_job, fit)
@@ -317,8 +347,8 @@ def _write_trained(
                 Rated(
                     of_job,
                     data_bits(job.n, job.c) > room,
-                    compression_rates(fit.logprobs, job.c),
-                    compression_rates(held_out, job.c),
+                    members,
+                    others,
                 )
             )
     return rated
@@ -400,6 +430,7 @@ def sweep(
     length: int = 64,
     held: int = 256,
     seed: int = 0,
+    part: str = "",
     **train,
 ) -> Rows:
     """Memorization while the length of the sequences or the vocabulary varies, as measured rows
@@ -413,6 +444,7 @@ def sweep(
         length: tokens of a sequence
         held: held-out sequences
         seed: of data and weights
+        part: name of these rows, default: `varied`
         **train: for gpt.fit
     """
     rows = Rows()
@@ -421,7 +453,7 @@ def sweep(
         tokens = dict(vocab=vocab, length=length)
         tokens[varied] = value
         c = shape(model, **tokens)
-        jobs.append(Job(varied, c, n or _filling(c)))
+        jobs.append(Job(part or varied, c, n or _filling(c)))
     _write_trained(rows, jobs, held, seed, **train)
     return rows
 

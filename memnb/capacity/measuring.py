@@ -86,6 +86,7 @@ class Sizes(papers.Sizes):
     text_vocab: int = 320  # V of the BPE
     text_epochs: int = 40  # passes over the texts, where `text_steps` is 0
     text_steps: int = 0  # of every training on text
+    apart: str = ""  # added to the names of parts on random tokens, whose rows then stand apart: 'equal passes'; no claim reads them
     text_part: str = "text"  # name of the rows, of `bits.TEXT_PARTS`; 'doubled': twice the steps, 'limit': many texts, 'attacked': beside a reference
     text_seeds: int = (
         1  # replicates on text, with texts and weights of their own
@@ -98,6 +99,11 @@ class Sizes(papers.Sizes):
     resume: bool = False  # whether states of trainings are kept in the cache, to go on after a stop
 
 # %% ../../nbs/capacity/measuring.ipynb #4ef15de6
+def _named(part: str, sizes: Sizes) -> str:
+    "The name of rows on random tokens: that of their part, or one apart from it"
+    return f"{part}, {sizes.apart}" if sizes.apart else part
+
+
 def _training_options(sizes: Sizes) -> dict:
     "Keywords of gpt.fit for trainings on random tokens"
     folder = None
@@ -127,6 +133,7 @@ def _write_synthetic(
             seeds=sizes.seeds,
             held=sizes.held,
             curves=[largest],
+            part=_named("synthetic", sizes),
             **tokens,
             **_training_options(sizes),
         )
@@ -159,7 +166,7 @@ def _write_steps(
     options = _training_options(sizes)
     del options["epochs"], options["steps"]
     # with a peak rate of its own a training is another recipe
-    part = f"steps, lr {sizes.lr:g}" if sizes.lr else "steps"
+    part = f"steps, lr {sizes.lr:g}" if sizes.lr else _named("steps", sizes)
     for name in sizes.models if sizes.lengths_of_training else ():
         rows.add(
             training_lengths(
@@ -212,10 +219,15 @@ def _write_sweep(
             values,
             sizes.sweep_n,
             held=sizes.held,
+            part=_named(varied, sizes),
             **tokens,
             **_training_options(sizes),
         )
     )
+
+
+# parts on text that are about all texts together
+_WITHOUT_SINGLES = ("attacked", "finer", "fourfold", "spread")
 
 
 def _own_oracle(sizes: Sizes) -> bool:
@@ -261,7 +273,7 @@ def _write_text(
     first = tokens["seed"]
     # single texts are those of the paper's sizes, extraction of a sample
     whole = sizes.text_part.endswith("_whole")
-    singles = not whole and sizes.text_part != "attacked"
+    singles = not whole and sizes.text_part not in _WITHOUT_SINGLES
     for seed in range(first, first + sizes.text_seeds):
         texts = corpus(
             sizes.source,

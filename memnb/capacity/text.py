@@ -24,6 +24,7 @@ from memnb.capacity.bits import (
     compression_rates,
     of_training,
     shape,
+    spread_of_rates,
     state_folder,
     write_histograms,
     write_training,
@@ -533,10 +534,12 @@ def text_runs(
         numbers |= _against_references(
             fit, references[c], others.get(c), costs, texts, held_out
         )
+        members = compression_rates(fit.logprobs, c)
+        fresh = compression_rates(held_out, c)
+        if not fit.note:
+            numbers |= spread_of_rates(members, fresh)
         write_training(training, fit, numbers)
         if not fit.note:
-            members = compression_rates(fit.logprobs, c)
-            fresh = compression_rates(held_out, c)
             beyond = numbers["ratio"] > 1
             rated.append(Rated(training, beyond, members, fresh))
     if singles:
