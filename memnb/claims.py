@@ -737,6 +737,22 @@ def units_text(line: NamedTuple) -> str:
 BOARD_MIME = "application/vnd.memnb.board+json"
 
 # %% ../nbs/rooms/claims.ipynb #b48a8424
+def _advised(board: pd.DataFrame, paper: str) -> pd.DataFrame:
+    """A board whose open lines say what would decide them where no number of units would.
+
+    In words, by claim, as `decides` in paper.yaml has them; a number without an upper end is a lower bound.
+    """
+    about = paper_file(paper, "paper.yaml")
+    decides = {}
+    if about.is_file():
+        decides = yaml.safe_load(about.read_text("utf-8")).get("decides", {})
+    why = board.why.fillna("")
+    bound = why.eq("") & np.isinf(board.high.astype(float))
+    why = why.mask(bound, "a lower bound: longer trainings may decide")
+    why = board.id.map(decides).fillna(why)
+    return board.assign(why=why.where(board.verdict == OPEN, board.why))
+
+
 class Verdicts:
     """A board, or some of its rows, as a notebook shows it: a table for people, data for programs.
 
@@ -749,7 +765,7 @@ class Verdicts:
 
     def __init__(self, board: pd.DataFrame, paper: str = ""):
         if paper:
-            board = beside(board, paper)
+            board = _advised(beside(board, paper), paper)
         self.board = board
         self.paper = paper
 

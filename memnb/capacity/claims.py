@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FITS', 'OF_EXTRACTION', 'judged', 'Choices', 'Tables', 'too_few', 'log_odds_slopes', 'Top', 'tops_over_sizes',
            'Power', 'power_of_parameters', 'more_data', 'write_f1', 'largest_error', 'statistics', 'facts',
-           'extraction_by_sample']
+           'extraction_by_sample', 'beside_board']
 
 # %% ../../nbs/capacity/claims.ipynb #398d7e9b
 from functools import cached_property
@@ -1442,3 +1442,112 @@ def extraction_by_sample(rows: pd.DataFrame) -> pd.DataFrame:
                 )
                 lines.append(line | judge(claim, estimates))
     return pd.DataFrame(lines)
+
+# %% ../../nbs/capacity/claims.ipynb #d59a0002
+# steps at which a model is as full as trainings on text have made it
+_STEPS_OF_TEXT = 3200
+
+
+def _write_finer_peaks(tables: Tables, rows: Rows) -> None:
+    "Where held-out loss has its peak, at sizes between those of `text`: over the capacity, and over what as many steps fill"
+    finer = bits.trainings(tables.rows, "finer")
+    if not len(finer):
+        return
+    finer = bits.over_capacity(finer, tables.rows, tables._capacities)
+    lengths = select(tables.papers, part="steps", x=_STEPS_OF_TEXT)
+    filled = lengths.groupby(["config", "sequences"]).value.mean()
+    for config, trained in _without_most(finer).groupby("config"):
+        tops = tops_over_sizes(trained, "test_loss")
+        if not tops:
+            continue
+        ratio = trained.groupby("n").ratio.mean()
+        ends = [
+            np.mean([ratio[top.n] for top in tops]),
+            ratio[min(top.below for top in tops)],
+            ratio[max(top.above for top in tops)],
+        ]
+        write = rows.at(item="descent-place", model=config, unit="sizes")
+        write.value("over capacity", *ends, n=len(ratio))
+        # the capacity is of the longest trainings
+        held = tables.room[config] * trained.params.iloc[0]
+        shorter = held / filled[config].max()
+        of_steps = [shorter * end for end in ends]
+        write.value("over what as many steps fill", *of_steps, n=len(ratio))
+
+
+def _write_longer_totals(tables: Tables, rows: Rows) -> None:
+    "Bits memorized of all texts over the capacity, against a reference on other texts, by the steps of the training"
+    longer = bits.trainings(tables.rows, "fourfold")
+    if not len(longer):
+        return
+    shorter = bits.trainings(tables.rows, "text")
+    sizes = shorter.n.isin(longer.n)
+    for trained, steps in ((shorter[sizes], "3,000"), (longer, "12,000")):
+        room = trained.config.map(tables.room) * trained.params
+        share = trained.disjoint / room
+        for (config, n), cell in share.groupby([trained.config, trained.n]):
+            write = rows.at(item="total", model=config, unit="replicates")
+            write.mean(f"{steps} steps, {n} texts", cell)
+
+
+def _write_equal_passes(tables: Tables, rows: Rows) -> None:
+    "Errors of min(alpha P, H), in percent, over settings whose trainings have equal passes"
+    parts = dict(length="length, equal passes", vocab="vocab, equal passes")
+    both = bits.trainings(tables.rows, *parts.values())
+    for item, part in parts.items():
+        cells = both[both.part == part] if len(both) else both
+        for config, of_model in cells.groupby("config") if len(cells) else ():
+            alpha = bits.reached_alpha(both, config)
+            errors = bits.with_expected(of_model, alpha)
+            papers_tokens = (errors.vocab == 2048) & (errors.length == 64)
+            by_setting = errors[~papers_tokens].groupby(["vocab", "length"])
+            means = by_setting.error.mean()
+            write = rows.at(item=item, model=config, unit="settings")
+            write.mean("error at equal passes", means)
+            for (vocab, length), error in means.items():
+                setting = dict(length=length, vocab=vocab)[item]
+                write.value(f"error at {item} {setting}", error)
+
+
+def _write_spread_of_three(tables: Tables, rows: Rows) -> None:
+    "How much more rates of text overlap, and spread, than those of random tokens: a difference a pair of trainings"
+    text = bits.trainings(tables.rows, "spread")
+    random = bits.trainings(tables.rows, "synthetic, spread")
+    if not (len(text) and len(random)):
+        return
+    text = text[text.n < text.n.max()]
+    for config, trained in text.groupby("config"):
+        of_text = trained.set_index("run")
+        of_random = random[random.config == config].set_index("run")
+        write = rows.at(item="spread", model=config, unit="pairs of trainings")
+        for quantity in ("rate_overlap", "rate_deviation"):
+            gap = of_text[quantity] - of_random[quantity]
+            name = quantity.removeprefix("rate_")
+            write.mean(name, gap)
+
+
+def _write_full_batches(tables: Tables, rows: Rows) -> None:
+    "Bits per parameter where every step has all sequences, as batches of 2,048 have, by the steps of the training"
+    batches = select(tables.rows, part="steps, batch 2048")
+    for (config, steps), cell in batches.groupby(["config", "x"]):
+        params = bits.shape(config).n_params
+        write = rows.at(item="bits", model=config, unit="replicates")
+        write.mean(f"{steps:,.0f} steps, batch 2048", cell.value / params)
+
+
+def beside_board(rows: pd.DataFrame) -> pd.DataFrame:
+    """What trainings say that no registered rule reads: item (a claim), model, quantity, value, low, high, n, unit.
+
+    No rows of what was not measured.
+
+    Args:
+        rows: measured rows that count, see `judged`
+    """
+    tables = Tables(rows)
+    made = Rows()
+    _write_finer_peaks(tables, made)
+    _write_longer_totals(tables, made)
+    _write_equal_passes(tables, made)
+    _write_spread_of_three(tables, made)
+    _write_full_batches(tables, made)
+    return made.frame()

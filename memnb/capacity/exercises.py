@@ -94,8 +94,8 @@ def _toy() -> tuple:
 
     kinds = np.arange(len(_COUNTS))
     tokens = np.repeat(kinds, _COUNTS)
-    # one sequence
-    data = torch.tensor(tokens[None])
+    # two sequences that differ, so that one of them is not all
+    data = torch.tensor(tokens.reshape(2, -1))
     return Scores(), data
 
 
@@ -139,11 +139,13 @@ def _capacity(f):
 def _plateau(f):
     "Bits with the most data over bits with the fewest that are more than the model holds"
     columns = ["params", "run", "n", "entropy", "bits"]
-    # 300 bits fit into 100 parameters, 600 into 200: these sizes are left out
+    # up to 400 bits fit into 100 parameters, 600 into 200: these sizes are left out; and rows are in no order
     lines = [
-        (100, 0, 32, 300, 290),
-        (100, 0, 64, 600, 300),
         (100, 0, 256, 2400, 330),
+        (100, 0, 32, 300, 290),
+        (100, 0, 42, 400, 350),
+        (100, 0, 64, 600, 300),
+        (100, 1, 42, 400, 360),
         (100, 1, 32, 300, 280),
         (100, 1, 64, 600, 400),
         (100, 1, 256, 2400, 200),
@@ -179,6 +181,8 @@ def _members(f):
     sides = [
         ([1, 2, 5], [3, 4, 6], 2 / 3),
         ([9, 2, 3, 1], [4, 7, 6, 5], 3 / 4),
+        # the median of the others, 10.5, and the mean of all, 7, are other thresholds
+        ([1, 2, 8, 9], [3, 10, 11, 12], 3 / 4),
     ]
     pairs = []
     for members, others, share in sides:
