@@ -114,6 +114,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                                                               'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._extraction_of_all': ( 'capacity/claims.html#_extraction_of_all',
                                                                                      'memnb/capacity/claims.py'),
+                                       'memnb.capacity.claims._facts_beside': ( 'capacity/claims.html#_facts_beside',
+                                                                                'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._facts_of_lengths': ( 'capacity/claims.html#_facts_of_lengths',
                                                                                     'memnb/capacity/claims.py'),
                                        'memnb.capacity.claims._facts_of_most_texts': ( 'capacity/claims.html#_facts_of_most_texts',

@@ -10,7 +10,7 @@ from . import claims as _claims
 from . import figures as _figures
 from .attack import *
 from .bits import *
-from .claims import facts, judged
+from .claims import beside_board, facts, judged
 from .compression import *
 from .figures import *
 from .given import *

@@ -1288,6 +1288,56 @@ def _facts_of_most_texts(tables: Tables) -> dict:
     )
 
 
+# of `beside_board`: fact -> claim, model, quantity; `_low` and `_high` stand beside each
+_BESIDE = dict(
+    finer16=("descent-place", "1x16", "over capacity"),
+    finer32=("descent-place", "1x32", "over capacity"),
+    finer_steps16=(
+        "descent-place",
+        "1x16",
+        "over what as many steps fill",
+    ),
+    finer_steps32=(
+        "descent-place",
+        "1x32",
+        "over what as many steps fill",
+    ),
+    total_short16=("total", "1x16", "3,000 steps, 1536 texts"),
+    total_long16=("total", "1x16", "12,000 steps, 1536 texts"),
+    equal_length=("length", "1x16", "error at equal passes"),
+    equal_vocab=("vocab", "1x16", "error at equal passes"),
+    overlap=("spread", "1x32", "overlap"),
+    deviation=("spread", "1x32", "deviation"),
+    full16=("bits", "1x16", "3,200 steps, batch 2048"),
+)
+
+
+def _facts_beside(tables: Tables) -> dict:
+    "Numbers of `beside_board` that the page names; and training losses at the peak of held-out loss and behind it"
+    beside = beside_board(tables)
+    named = {}
+    if len(beside):
+        lines = beside.set_index(["item", "model", "quantity"])
+        for name, key in _BESIDE.items():
+            if key in lines.index:
+                line = lines.loc[key]
+                named[name] = line.value
+                named[f"{name}_low"] = line.low
+                named[f"{name}_high"] = line.high
+    text = tables.text
+    for config in ("1x16", "1x32"):
+        losses = text[text.config == config].groupby("n")
+        held_out = losses.test_loss.mean()
+        if not len(held_out):
+            continue
+        peak = held_out.idxmax()
+        behind = held_out.index[held_out.index > peak].min()
+        width = config.removeprefix("1x")
+        named[f"heart{width}"] = losses.loss.mean()[peak]
+        named[f"behind{width}"] = losses.loss.mean()[behind]
+    return named
+
+
 def facts(rows: pd.DataFrame) -> dict:
     "The numbers that the prose of the page names, and what its words say without one: name -> number or truth"
     reported = results.reported("capacity")
@@ -1325,6 +1375,7 @@ def facts(rows: pd.DataFrame) -> dict:
     tempered = stats[stats.item == "tempered"]
     named["no_peak"] = bool((tempered.low < 0).all())
     by_sample = extraction_by_sample(rows)
+    named |= _facts_beside(tables)
     if len(by_sample):
         verdicts = by_sample.pivot(
             index=["id", "model"], columns="asked", values="verdict"
@@ -1535,15 +1586,15 @@ def _write_full_batches(tables: Tables, rows: Rows) -> None:
         write.mean(f"{steps:,.0f} steps, batch 2048", cell.value / params)
 
 
-def beside_board(rows: pd.DataFrame) -> pd.DataFrame:
+def beside_board(rows: pd.DataFrame | Tables) -> pd.DataFrame:
     """What trainings say that no registered rule reads: item (a claim), model, quantity, value, low, high, n, unit.
 
     No rows of what was not measured.
 
     Args:
-        rows: measured rows that count, see `judged`
+        rows: measured rows that count, see `judged`, or `Tables` of them
     """
-    tables = Tables(rows)
+    tables = rows if isinstance(rows, Tables) else Tables(rows)
     made = Rows()
     _write_finer_peaks(tables, made)
     _write_longer_totals(tables, made)
