@@ -1566,8 +1566,10 @@ def _write_spread_of_three(tables: Tables, rows: Rows) -> None:
     random = bits.trainings(tables.rows, "synthetic, spread")
     if not (len(text) and len(random)):
         return
-    text = text[text.n < text.n.max()]
-    for config, trained in text.groupby("config"):
+    # the last size is that of the reference; before it stands that of Figure 16
+    part = text[text.n < text.n.max()]
+    most = part[part.n == part.n.max()]
+    for config, trained in most.groupby("config"):
         of_text = trained.set_index("run")
         of_random = random[random.config == config].set_index("run")
         write = rows.at(item="spread", model=config, unit="pairs of trainings")
