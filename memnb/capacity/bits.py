@@ -430,7 +430,6 @@ def sweep(
     length: int = 64,
     held: int = 256,
     seed: int = 0,
-    part: str = "",
     **train,
 ) -> Rows:
     """Memorization while the length of the sequences or the vocabulary varies, as measured rows
@@ -444,16 +443,16 @@ def sweep(
         length: tokens of a sequence
         held: held-out sequences
         seed: of data and weights
-        part: name of these rows, default: `varied`
-        **train: for gpt.fit
+        **train: for gpt.fit; part: name of these rows, default: `varied`
     """
+    part = train.pop("part", varied)
     rows = Rows()
     jobs = []
     for value in values:
         tokens = dict(vocab=vocab, length=length)
         tokens[varied] = value
         c = shape(model, **tokens)
-        jobs.append(Job(part or varied, c, n or _filling(c)))
+        jobs.append(Job(part, c, n or _filling(c)))
     _write_trained(rows, jobs, held, seed, **train)
     return rows
 
