@@ -4,6 +4,7 @@ python tools/minutes.py     writes the table anew
 """
 
 import re
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ END = "<!-- end minutes -->"
 # slow reading, as of a text that one wants to explain to others
 WORDS = 200
 LINES = 20
+# the first part of the session
+QUARTER = 15
 # what is folded, tags of numbers, formulas, addresses
 NOT_READ = re.compile(
     r"<details>.*?</details>|<!--.*?-->|\$[^$]*\$|\(\S+\)", re.S
@@ -57,17 +60,30 @@ def sections(word: str) -> list[Section]:
     return [Section(number, max(1, round(m))) for number, m in both]
 
 
+def read_in(parts: list[Section], limit: int) -> str:
+    "The number of the last section that is read in so many minutes"
+    last = ""
+    for part, so_far in zip(parts, accumulate(p.minutes for p in parts)):
+        if so_far <= limit:
+            last = part.number
+    return last
+
+
 def table() -> str:
     "Minutes of all pages, in Markdown"
     lines = [
-        "| paper | first screen | sections 1, 2, 3, ... | together |",
-        "|---|---:|---|---:|",
+        f"| paper | first screen | sections 1, 2, 3, ... | together | in {QUARTER} minutes |",
+        "|---|---:|---|---:|---|",
     ]
     for word in notebooks():
-        first, *others = sections(word)
+        parts = sections(word)
+        first, *others = parts
         each = ", ".join(str(section.minutes) for section in others)
         total = first.minutes + sum(section.minutes for section in others)
-        lines.append(f"| {word} | {first.minutes} | {each} | {total} |")
+        until = f"to section {read_in(parts, QUARTER)}"
+        lines.append(
+            f"| {word} | {first.minutes} | {each} | {total} | {until} |"
+        )
     return "\n".join(lines)
 
 
