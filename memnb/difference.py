@@ -86,7 +86,7 @@ def _moved(before: pd.Series, after: pd.Series) -> pd.Series:
 def _compared(was: pd.DataFrame, now: pd.DataFrame) -> pd.DataFrame:
     """What differs between measured rows as shipped and as they are now.
 
-    Returns a row a run and quantity: rows now, how many are new, gone and changed, how far at most.
+    Returns one row per run and quantity: rows now, how many are new, gone and changed, how far at most.
     """
     # a column that one side lacks is empty there
     names = {*was, *now, *RUN, *NUMBERS, "quantity"}
@@ -275,7 +275,7 @@ def _of_run(run: tuple, table: pd.DataFrame) -> list[str]:
 
 # %% ../nbs/rooms/difference.ipynb #5e92bf5d
 def difference_text(numbers: pd.DataFrame, turned: pd.DataFrame) -> str:
-    """What `differences` gives in words: a line a run, the four quantities that moved most, claims that turned.
+    """What `differences` gives in words: one line per run, the four quantities that moved most, claims that turned.
 
     Args:
         numbers: runs and quantities

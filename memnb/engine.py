@@ -292,7 +292,7 @@ def train(
 ) -> np.ndarray:
     """Steps on `state`, as of `Config.state`; returns their losses, fewer where one is not a number
 
-    done: steps taken before; order: as of `batch_order`; rates: float32, one a step.
+    done: steps taken before; order: as of `batch_order`; rates: float32, one per step.
     Raises MemoryError, with nothing done.
     """
     losses = np.zeros(len(rates))

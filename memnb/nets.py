@@ -277,7 +277,7 @@ def train(
         state: weights and moments, changed in place
         done: steps taken before
         order: of `batch_order`
-        rates: of learning, one a step
+        rates: of learning, one per step
     """
     start, *moments = state
     net = self.net(start, self.dots)
@@ -400,7 +400,7 @@ def train(  # noqa: F811 - of another class
         states: weights and moments of each, as of `Torch.train`
         done: steps taken before
         orders: of `batch_order`, of each
-        rates: of learning, one a step, the same for all
+        rates: of learning, one per step, the same for all
     """
     first = self.first
     start, *_ = states[0]

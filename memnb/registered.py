@@ -521,7 +521,7 @@ def _shipped_lines(paper: str) -> dict[tuple, NamedTuple]:
 def compared(paper: str) -> pd.DataFrame:
     """Each line with new rows beside the first one: those that were decided before, or are decided now.
 
-    A row a line of `confirmed_board`: claim, asker of the first rows and of the new ones, both estimates and verdicts,
+    One row per line of `confirmed_board`: claim, asker of the first rows and of the new ones, both estimates and verdicts,
     why the new one is open, and `confirmed`. Where the first rows have no line, their columns are ''. Claims about the
     numbers that a paper prints have no new rows, and are left out.
 

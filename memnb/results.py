@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # %% ../nbs/rooms/results.ipynb #92b5d950
 def reported(paper: str) -> pd.DataFrame:
-    """What a paper prints: one row a number, with `where` it is printed.
+    """What a paper prints: one row per number, with `where` it is printed.
 
     Args:
         paper: its word, as 'tabular'
@@ -826,7 +826,7 @@ def _with_categories(tables: list["Table"]) -> pd.DataFrame:
 def measured(
     paper: str, confirm: bool = False, categories: bool = False
 ) -> pd.DataFrame:
-    """What our runs of a paper measured: a long table, one row a number.
+    """What our runs of a paper measured: a long table, one row per number.
 
     Raises FileNotFoundError where there are no rows but of confirmatory runs.
 

@@ -303,7 +303,7 @@ def holm(
     """95 % intervals of a family of n tests, widened so that those which exclude their bounds do so as one family.
 
     Args:
-        values: one a test
+        values: one per test
         low: lower end of its own 95 % interval
         high: upper end
         bounds: value that each is tested against
@@ -395,7 +395,7 @@ def auc(scores: ArrayLike, member: ArrayLike) -> float:
     """Area under the ROC curve: how often a member scores above a non-member, ties half; NaN where one kind is missing.
 
     Args:
-        scores: one a text
+        scores: one per text
         member: whether the model was trained on it, a bool a text
     """
     scores = np.asarray(scores, float)

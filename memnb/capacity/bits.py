@@ -62,7 +62,7 @@ _OF_TRAINING = "part config vocab length precision sequences run".split()
 
 # %% ../../nbs/capacity/bits.ipynb #66360c82
 def trainings(rows: pd.DataFrame | Rows, *parts: str) -> pd.DataFrame:
-    """Trainings of some parts of the measured rows, as 'synthetic': a row a training, a column a quantity; `n` sequences
+    """Trainings of some parts of the measured rows, as 'synthetic': one row per training, one column per quantity; `n` sequences
 
     One with a note has diverged, and is left out.
     """
@@ -551,7 +551,7 @@ def endings_by_run(
     part: str = "steps",
     start: int = PAST_KINK,
 ) -> pd.DataFrame:
-    """What trainings of growing length come to, a row a model, data size and replicate (run).
+    """What trainings of growing length come to, one row per model, data size and replicate (run).
 
     bits and steps of the longest, gain (share that its last doubling added), limit (the end by the law of the last four
     lengths) and miss (error for the longest of the law of the four before). The law is of lengths from `start` on.
@@ -604,7 +604,7 @@ def endings(
     start: int = PAST_KINK,
     gain: float = GAIN,
 ) -> pd.DataFrame:
-    """What trainings of growing length come to, a row a model and data size.
+    """What trainings of growing length come to, one row per model and data size.
 
     bits, gain, limit and miss of `endings_by_run`, each with the 95 % interval of its mean over replicates (low, high);
     steps of the longest, runs; `ended` where the interval of the gain lies below `gain`, `tested` where the law predicts
@@ -626,7 +626,7 @@ def both_endings(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def law_ends(ends: pd.DataFrame) -> pd.DataFrame:
-    """Where models end by the law, a row a model (config), of data sizes and recipes where the law is tested.
+    """Where models end by the law, one row per model (config), of data sizes and recipes where the law is tested.
 
     Of its ends the largest, as capacity is a maximum over data sizes; `whole` where the law is tested at all data sizes
     that the model was trained on, so that no end is left out.
@@ -647,7 +647,7 @@ _OF_MODEL = ["config", "vocab", "length", "params", "precision"]
 
 
 def tops(rows: pd.DataFrame, trained: pd.DataFrame = None) -> pd.DataFrame:
-    """The most bits of each replicate, over data sizes and lengths of training: a row a model, precision and run.
+    """The most bits of each replicate, over data sizes and lengths of training: one row per model, precision and run.
 
     Of the parts of the measurement the one with the largest mean counts.
 

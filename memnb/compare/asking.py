@@ -715,7 +715,7 @@ def ask(
         influence: too, which takes twice the reading
 
     Returns:
-        DataFrame, a row a text: place, text, verdict, rate (of false positives),
+        DataFrame, one row per text: place, text, verdict, rate (of false positives),
         false_discoveries (at which it is called), tokens, a column a measure,
         p_<measure>
     """

@@ -43,7 +43,7 @@ def differences(
     score: str = "auc",
     form: str = "",
 ) -> pd.DataFrame:
-    """LiRA minus another measure on texts shown once, a row a world: config, dataset, run, value, low, high, n (texts)
+    """LiRA minus another measure on texts seen once, one row per pool and size: config, dataset, run, value, low, high, n (texts)
 
     Args:
         rows: measured
@@ -143,7 +143,7 @@ def _quantile(many: int) -> float:
 
 # %% ../../nbs/compare/claims.ipynb #5c26f346
 def alike(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rank correlations of two measures over texts shown once, a row a world and pair.
+    """Rank correlations of two measures over texts seen once, one row per pool, size and pair.
 
     Only of measures that rank alike in two halves of the models of all worlds: the ranking of the others is noise.
     """

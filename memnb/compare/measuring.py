@@ -477,7 +477,7 @@ def _write_share(
     shares,
     signed: bool = False,
 ) -> None:
-    "A mean of shares, one a text, as of `mean_share`"
+    "A mean of shares, one per text, as of `mean_share`"
     rows.value("share", unit="texts", **mean_share(shares, signed))
 
 

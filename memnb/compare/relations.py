@@ -380,7 +380,7 @@ def _auc_draws(
     n = shown.shape[1]
     rng = np.random.default_rng([0, n])
     drawn = rng.multinomial(n, np.full(n, 1 / n), size=draws)
-    # how often each text counts, a row a sample
+    # how often each text counts, one row per sample
     weights = np.vstack([np.ones(n), drawn])
     by_model = []
     for of_model, is_member in zip(score, shown):
@@ -478,7 +478,7 @@ def found_each(
 
 # %% ../../nbs/compare/relations.ipynb #5488c80f
 def mean_share(x: np.ndarray, signed: bool = False) -> dict:
-    """Mean of shares, one a text, or of differences of them (signed): value, low, high, n; NaN are left out.
+    """Mean of shares, one per text, or of differences of them (signed): value, low, high, n; NaN are left out.
 
     Student's interval, and an exact one where every text has none, or every text all.
     """

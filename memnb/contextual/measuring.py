@@ -248,7 +248,7 @@ _DIGITS = dict.fromkeys([*LOSSES, "exact", "best_loss"], 4)
 
 
 def _write_losses(rows: Rows, table: pd.DataFrame) -> None:
-    "Losses from `measure` as they are recorded, a number a row; what a string has at all epochs stands at the first"
+    "Losses from `measure` as they are recorded, one number per row; what a string has at all epochs stands at the first"
     table = table.round(_DIGITS)
     first = ~table.duplicated([*RUN_OF, "string"])
     for is_first, look in zip(first, table.to_dict("records")):
@@ -318,7 +318,7 @@ class _Keys(NamedTuple):
     "Which trainings rows are of"
 
     of_row: np.ndarray  # number of the training of each row
-    table: pd.DataFrame  # a row a training, in the order of their numbers
+    table: pd.DataFrame  # one row per training, in the order of their numbers
 
 
 def _keys_of(rows: pd.DataFrame) -> _Keys:

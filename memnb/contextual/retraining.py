@@ -487,7 +487,7 @@ WEIGHT = 100.0
 
 
 def contexts(ids: list, start: int, order: int = ORDER) -> list:
-    "What an n-gram model counts in the token ids of a string: for each k < order (context of k tokens, token), one a token"
+    "What an n-gram model counts in the token ids of a string: for each k < order (context of k tokens, token), one per token"
     padded = [start] * (order - 1) + list(ids)
     places = range(order - 1, len(padded))
     return [

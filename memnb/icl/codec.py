@@ -47,7 +47,7 @@ def context_scores(
         seed: of the draw
 
     Returns:
-        DataFrame, a row a text: text, times, alone, and behind texts of training (`trained`) and of controls
+        DataFrame, one row per text: text, times, alone, and behind texts of training (`trained`) and of controls
         (`controls`), in nats per token
     """
     asked = lm.load(model, mode="completion")
@@ -176,7 +176,7 @@ def recall_scores(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
         other: answers of the other, with the same `idx`
 
     Returns:
-        DataFrame, a row a text, columns True (trained on it) and False
+        DataFrame, one row per text, columns True (trained on it) and False
     """
     queries = one.drop_duplicates("idx").set_index("idx")
     texts = queries["first"] + " " + queries.truth

@@ -28,7 +28,7 @@ def reproduced(
 ) -> pd.DataFrame:
     """Which items are reproduced beyond a guess, of answers from `judged` with `times`: 1 and 0.
 
-    A row an item and draw (times, idx, draw), a column a prompt (setting, k). A copy of a demonstration, or the one
+    One row per item and draw (times, idx, draw), one column per prompt (setting, k). A copy of a demonstration, or the one
     constant answer, would do without a memory and counts as 0; answers that nobody can judge are left out.
 
     Args:

@@ -177,7 +177,7 @@ OFTEN = 32  # times shown from which on an instance counts as shown often
 # %% ../../nbs/icl/replication.ipynb #bac3a0ed
 @needs("logprobs")
 def token_scores(model: lm.LM | str, task: Task, k: int) -> pd.DataFrame:
-    "How likely is each token of the true second piece, behind k pairs alone? DataFrame, one row a token: k, idx, times, position (from 1), logprob (nats)"
+    "How likely is each token of the true second piece, behind k pairs alone? DataFrame, one row per token: k, idx, times, position (from 1), logprob (nats)"
     m = lm.load(model)
     q = task.queries
     scores = m.logprobs(

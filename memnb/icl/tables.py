@@ -54,15 +54,15 @@ def overall(
     by_times: bool = False,
     **where,
 ) -> pd.DataFrame:
-    """Replication or performance by k: DataFrame, a row a condition, a column a quantity; `name` for figures.
+    """Replication or performance by k: DataFrame, one row per condition, one column per quantity; `name` for figures.
 
-    `part` may also be how labels are read, 'generation' or 'calibrated'; `by_times`: a row a number of repetitions, and
+    `part` may also be how labels are read, 'generation' or 'calibrated'; `by_times`: one row per number of repetitions, and
     not all together; `where`: values of key columns, group='' for performance on all instances.
 
     Args:
         rows: long rows
         part: 'replication', 'generation' or 'calibrated'
-        by_times: a row a number of repetitions
+        by_times: one row per number of repetitions
         **where: values of key columns
     """
     keys = ["model", "dataset", "setting", "group", "judge", "k", "times"]
@@ -122,7 +122,7 @@ def memorization_cells(rows: pd.DataFrame, **where) -> pd.DataFrame:
 
 # %% ../../nbs/icl/tables.ipynb #1bd34704
 def tab_recall(rows: pd.DataFrame, setting: str = MAIN) -> pd.DataFrame:
-    """Recall of items repeated often and of controls: DataFrame, a row a model and group of items, a column a number of demonstrations
+    """Recall of items repeated often and of controls: DataFrame, one row per model and group of items, one column per number of demonstrations
 
     Args:
         rows: long rows

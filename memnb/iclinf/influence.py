@@ -28,7 +28,7 @@ def mean_loss(losses: ArrayLike, seed: int = 0) -> dict:
     Bootstrap, or Student's t below 30 numbers; NaN for fewer than two. Raises ValueError for no losses.
 
     Args:
-        losses: a number a query, in nats
+        losses: one number per query, in nats
         seed: of the bootstrap
     """
     x = np.asarray(losses, float)

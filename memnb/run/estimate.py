@@ -113,7 +113,7 @@ def _price(row, price):
 
 
 def estimate_table(rows: list, price: tuple = ()) -> str:
-    """What a batch would cost, by `estimates`, as text: a line a run, and the sum of what is to do.
+    """What a batch would cost, by `estimates`, as text: one line per run, and the sum of what is to do.
 
     With `price`, of a million prompt tokens and of a million new ones, what that comes to.
     """

@@ -61,7 +61,7 @@ ONE_LABEL = 0.95
 def results_of(
     rows: pd.DataFrame, test: str, tables: list[str], proved: dict
 ) -> pd.DataFrame:
-    """What a test of Table 1 found on some tables: a row a table, with `guard`, why it could not have found anything.
+    """What a test of Table 1 found on some tables: one row per table, with `guard`, why it could not have found anything.
 
     `proved`: what the tests find of rows with known repetitions, from `recalls`.
 
@@ -257,7 +257,7 @@ def codes_of(samples: pd.DataFrame) -> np.ndarray:
     """Values of samples as numbers, -1 where one is missing: an array [sample, feature]
 
     Args:
-        samples: text, a row a sample
+        samples: text, one row per sample
     """
     columns = [pd.factorize(samples[feature])[0] for feature in samples]
     return np.stack(columns, axis=1)
@@ -299,7 +299,7 @@ def gap(
     """A statistic of hot samples minus that of cold ones, with the interval of samples drawn again
 
     Args:
-        cold: what the statistic is taken of, a row a sample at the lowest
+        cold: what the statistic is taken of, one row per sample at the lowest
             temperature
         hot: the same at the highest
         statistic: function of such an array
@@ -330,7 +330,7 @@ def outside(samples: pd.DataFrame, ends: pd.DataFrame) -> np.ndarray:
     """Which samples have a number outside the range of the data, which is from `ranges`
 
     Args:
-        samples: text, a row a sample
+        samples: text, one row per sample
         ends: from `ranges`
     """
     numbers = samples[ends.columns].apply(pd.to_numeric, errors="coerce")
@@ -344,7 +344,7 @@ def written_counts(table: data.Table, samples: pd.DataFrame) -> np.ndarray:
 
     Args:
         table: the data
-        samples: text, a row a sample
+        samples: text, one row per sample
     """
     numbered = samples.reset_index(drop=True)
     judged_cells = feature_values(table, numbered)
@@ -844,7 +844,7 @@ def write_known_samples(made: results.Rows, rows: pd.DataFrame) -> None:
 def detection_by_form(rows: pd.DataFrame) -> pd.DataFrame:
     """The claim `eyes` for the row test without examples, by mode and by lines shown, as measured in the part `lines`
 
-    Both halves of a planting count together. Columns: mode, lines (shown), controls (of them found), asked_controls,
+    Both halves of a fine-tuning count together. Columns: mode, lines (given), controls (of them found), asked_controls,
     and those of `claims.judge`. No rows where nothing was measured.
 
     Args:
@@ -876,7 +876,7 @@ def detection_by_form(rows: pd.DataFrame) -> pd.DataFrame:
 def reproduced_by_form(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of the data sets that a model that was not fine-tuned reproduces in these forms, all data sets together
 
-    Columns: mode, lines (shown), k (rows reproduced) of n, and their share: value, low, high (Clopper-Pearson).
+    Columns: mode, lines (given), k (rows reproduced) of n, and their share: value, low, high (Clopper-Pearson).
 
     Args:
         rows: all measured rows

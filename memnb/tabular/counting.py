@@ -25,7 +25,7 @@ def per_query(
     answers: list = (),
     **more,
 ) -> pd.DataFrame:
-    """A DataFrame, one row a query: dataset, part, truth, said, ok, the columns `more`, and whether it was refused
+    """A DataFrame, one row per query: dataset, part, truth, said, ok, the columns `more`, and whether it was refused
 
     Args:
         part: name of the test

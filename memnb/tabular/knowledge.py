@@ -144,7 +144,7 @@ def sample(
         mode: 'chat' or 'completion'; default: the model's
 
     Returns:
-        DataFrame of text, a row a sample that was not refused; NaN: no value;
+        DataFrame of text, one row per sample that was not refused; NaN: no value;
         attrs['said']: all answers
     """
     prompting.check_count(n, "samples")
@@ -176,7 +176,7 @@ def valid_samples(drawn: pd.DataFrame) -> pd.DataFrame:
 def kept_samples(
     dataset: Dataset, drawn: pd.DataFrame, temperature: float
 ) -> Rows:
-    """Samples as rows, so that a statistic can be made of them later: a row a sample: `text`, and whether it is valid
+    """Samples as rows, so that a statistic can be made of them later: one row per sample: `text`, and whether it is valid
 
     Args:
         dataset: name, path, DataFrame or data.Table
@@ -301,7 +301,7 @@ def one_spelling(values: pd.Series) -> pd.Series:
 
 
 def feature_distribution(dataset: Dataset, drawn: pd.DataFrame) -> pd.DataFrame:
-    """Is the likeliest value the mode of the data? DataFrame, one row a feature
+    """Is the likeliest value the mode of the data? DataFrame, one row per feature
 
     Args:
         dataset: name, path, DataFrame or data.Table
@@ -406,7 +406,7 @@ def mean_differences(dataset: Dataset, drawn: pd.DataFrame) -> pd.DataFrame:
         drawn: samples, as of `sample`
 
     Returns:
-        DataFrame, a row a feature of which two samples are numbers: feature, data, samples, low and high (95 %
+        DataFrame, one row per feature of which two samples are numbers: feature, data, samples, low and high (95 %
         interval of samples less data), p, n
     """
     real, numbers = _numbers(dataset, drawn)
@@ -455,7 +455,7 @@ def conditional_completion(
     mode: str = None,
     rows: list = None,
 ) -> pd.DataFrame:
-    """Can the model continue a row with a value that occurs in the data? DataFrame, one row a query; `base` is the marginal's chance to be valid
+    """Can the model continue a row with a value that occurs in the data? DataFrame, one row per query; `base` is the marginal's chance to be valid
 
     Args:
         model: lm.LM or its name

@@ -125,7 +125,7 @@ def row_completion(
         mode: 'chat' or 'completion'; default: the model's
 
     Returns:
-        DataFrame, one row a query
+        DataFrame, one row per query
     """
     check_count(n)
     t = load_table(dataset)

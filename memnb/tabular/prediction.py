@@ -58,7 +58,7 @@ def predict(
     target: str = None,
     mode: str = None,
 ) -> pd.DataFrame:
-    """Few-shot prediction of the label (Table 2): DataFrame, one row a query
+    """Few-shot prediction of the label (Table 2): DataFrame, one row per query
 
     Args:
         model: lm.LM or its name
