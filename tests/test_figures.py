@@ -3,6 +3,7 @@
 `python tools/figures.py --text` writes tests/figures/*.txt anew after a figure was changed on purpose; git shows how.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -22,6 +23,28 @@ def test_figures_draw_what_their_text_says(word):
     assert not found, "\n".join(
         ["look at these, then: python tools/figures.py --text " + word, *found]
     )
+
+
+SAID = re.compile(r"^  said '(.*)'$|^  said \"(.*)\"$", re.M)
+INTERVAL = re.compile(
+    r" · ((bars|bands|lower bounds|interval of r): |no inter)"
+)
+
+
+@pytest.mark.parametrize("word", PAPERS)
+def test_feet_say_n_and_interval(word):
+    "Of whatever is no table the foot says n, and which interval is drawn or that none is"
+    text = (figures.TEXTS / f"{word}.txt").read_text(encoding="utf8")
+    silent = {}
+    for figure in text.strip().split("\n\n"):
+        name, first = figure.splitlines()[:2]
+        said = ["".join(part) for part in SAID.findall(figure)]
+        if first.startswith("  table of"):
+            continue
+        foot = said[-1] if len(said) == 2 else ""
+        if not ("n = " in foot and INTERVAL.search(foot)):
+            silent[name] = foot
+    assert not silent
 
 
 def sketch(**change):
