@@ -135,11 +135,14 @@ _THOUGHTS_OFF = (
     '{"chat_template_kwargs": {"enable_thinking": false}}\', in Python load(..., body=...)'
 )
 # what the terminal and the page say when a server does not take a field
-_WORDS_OF_FIELD = dict(
-    temperature=" takes no temperature: its answers are samples at the server's own, and are kept as such",
-    seed=" takes no seed: to ask again would give other samples",
-    system=" has no system role: the instruction stands in front of the first question",
-)
+# in place of 0, where a server takes no 0: tokens that are less likely by 1 % are drawn once in 20,000 times
+_ALMOST_ZERO = 0.001
+_WORDS_OF_FIELD = {
+    "temperature": " takes no temperature: its answers are samples at the server's own, and are kept as such",
+    "temperature 0": f" takes no temperature of 0: asked at {_ALMOST_ZERO}, which draws nearly always the likeliest token",
+    "seed": " takes no seed: to ask again would give other samples",
+    "system": " has no system role: the instruction stands in front of the first question",
+}
 # what the page says of answers by their kind, see `_kind_of_answer`
 _WORDS_OF_KIND = dict(
     refused="were refused by a filter",
@@ -262,6 +265,18 @@ def _code_inside(error: dict) -> int:
     return 429 if limited else 502
 
 # %% ../nbs/rooms/servers.ipynb #f12e5537
+def _as_json(reply: Any) -> Any:
+    "A reply that is JSON, and says so: some gateways call it text, and the client would not read it"
+    kind = reply.headers.get("content-type", "").lower()
+    if "json" in kind:
+        return reply
+    headers = {"content-type": "application/json"}
+    body = reply.content
+    request = reply.request
+    code = reply.status_code
+    return type(reply)(code, headers=headers, content=body, request=request)
+
+
 def _with_true_status(reply: Any) -> Any:
     "A reply with the status and the headers by which openai's client knows what to do"
     # the list of models is asked by GET, and has no choices to look for
@@ -276,7 +291,7 @@ def _with_true_status(reply: Any) -> Any:
     if 200 <= code < 300:
         error = _error_inside(data, text)
         if error is None:
-            return reply
+            return _as_json(reply)
         data = dict(error=error)
         code = _code_inside(error)
     headers = {}
@@ -411,6 +426,8 @@ _FILTERED = (
     r"content_filter|safety|recitation|blocklist|prohibited|spii|refusal"
 )
 _CUT_ENDS = "length", "max_tokens", "model_length", "max_new_tokens"
+# of an answer that is whole
+_ENDS = "stop", "eos", "eos_token", "end_turn", "none", ""
 # marks of thoughts: DeepSeek and Qwen, gpt-oss (<|channel|>), Mistral ([THINK])
 _THOUGHT_TAG = r"think(?:ing)?|thought|reasoning|\|?(?:begin|end)_of_thought\|?"
 _THOUGHT_OPENS = (
@@ -564,11 +581,18 @@ def _content(content: Any) -> tuple[str | None, bool]:
     return text, thought
 
 # %% ../nbs/rooms/servers.ipynb #7ed6ba34
+def _first_choice(choices: list) -> dict:
+    "The choice of index 0, or the only one; an empty one where there is none"
+    if len(choices) == 1:
+        return choices[0]
+    # some gateways write the number as a string
+    first = (c for c in choices if str(c.get("index") or 0) == "0")
+    return next(first, {})
+
+
 def _read_choice(reply: dict, chat: bool, closes: bool) -> Reply:
     "As `read_reply`, of a reply whose parts are of the right kinds"
-    choice = (
-        next((c for c in reply["choices"] if not c.get("index")), None) or {}
-    )
+    choice = _first_choice(reply["choices"])
     message = choice.get("message") if chat else choice
     end = str(choice.get("finish_reason")).lower()
     if not message or end in ("error", "abort"):
@@ -585,6 +609,10 @@ def _read_choice(reply: dict, chat: bool, closes: bool) -> Reply:
     if re.search(_FILTERED, end) or refusal and not text:
         return Reply(Refused(_one_line(refusal or end)[:200]), thought, False)
     if text is None and not thought and not cut:
+        # models that end at once: bridges to Gemini and others write null for nothing
+        if "content" in message or "text" in message:
+            if end in _ENDS and not message.get("tool_calls"):
+                return Reply(Unread(), "", False)
         raise Broken(f"the reply has no text and ended with {end!r}")
     # without half a character, and without marks that no tokenizer writes there: the
     # byte order mark of a file, the NUL behind a string of C
@@ -626,10 +654,34 @@ _SIGNS_OF_FAMILIES = {
     "GPT-2, Phi, gpt-oss, DeepSeek": "<|endoftext|> <|end|> <|return|> <|EOT|>",
     "Gemma, Llama 2, Mistral": "<end_of_turn> <start_of_turn> <eos> </s>",
     "OpenChat, EXAONE, Command R": "<|end_of_turn|> <|endofturn|> <|END_OF_TURN_TOKEN|>",
-    "DeepSeek, GLM, Zephyr": "<｜end▁of▁sentence｜> <|user|> <|assistant|>",
+    "DeepSeek, GLM, Zephyr": "<｜end▁of▁sentence｜> <|user|> <|assistant|> <|end_of_box|>",
 }
 END_SIGNS = tuple(" ".join(_SIGNS_OF_FAMILIES.values()).split())
 _SIGNS = "|".join(map(re.escape, END_SIGNS))
+# What servers with another chat format than the model's leave in front of an answer: the
+# head of its turn, the beginning of a text, or a box around the answer (GLM).
+_HEADS = (
+    r"<\|start_header_id\|>assistant<\|end_header_id\|>\s*",
+    r"<\|im_start\|>assistant\s*?\n",
+    r"<start_of_turn>model\s*?\n",
+    r"<\|start\|>assistant(?:<\|channel\|>final)?<\|message\|>",
+    r"<\|assistant\|>\s*",
+    r"<｜Assistant｜>",
+    r"<｜begin▁of▁sentence｜>",
+    r"<\|begin_of_text\|>",
+    r"<\|begin_of_box\|>",
+    r"<(?:s|bos)>",
+    r"\[/INST\]\s?",
+)
+
+
+def _without_head(text: str, given: str) -> tuple[str, str]:
+    "An answer of a chat without signs of a chat format in front of it, and these; '' where it has none"
+    head = re.match(rf"\s*(?:{'|'.join(_HEADS)})+", text)
+    sign = head[0].strip() if head else ""
+    if not sign or sign in given:
+        return text, ""
+    return text[head.end() :], sign
 
 
 def without_end_sign(text: str, prompt: str | list) -> tuple[str, str]:
@@ -856,7 +908,10 @@ _NOT_TAKEN = (
 # one prompt is too long:
 _TOO_LONG = (
     r"(?i)context.{0,9}(length|window|size)|too (long|many tokens)|string_above_max_length|"
-    r"input tokens|reduce (the|your) (length|prompt|input|messages)"
+    r"input tokens|reduce (the|your) (length|prompt|input|messages)|"
+    # what is to be written is:
+    r"max_(completion_|new_)?tokens\W.{0,20}too large|at most [\d,]+ (completion|output) tokens|"
+    r"maximum allowed number of output tokens"
 )
 # a filter refuses the prompt, by a code:
 _REFUSED = "content_filter|content_policy_violation|ResponsibleAIPolicyViolation|invalid_prompt"
@@ -865,6 +920,10 @@ _REFUSES = (
     r"(?i)moderat|flagged|content.{0,12}(risk|filter|polic|violat)|(risk|unsafe|harmful).{0,12}content|"
     r"inappropriate|sensitive|high.risk|violat.{0,40}(polic|term|guideline)|data.?inspection|"
     r"safety (system|filter|polic|reason)|censor|blocked by"
+)
+# a temperature of 0 is not taken, as by TGI:
+_NO_ZERO = (
+    r"(?is)temperature.{0,120}(positive|greater than 0|larger than 0|> ?0)"
 )
 # a stop sign of blanks alone is not taken:
 _BLANK_STOP = r"(?i)\bstop\w*.{0,120}(whitespace|blank|empty)"
@@ -929,6 +988,7 @@ def _field_not_taken(err: Exception, fields: Iterable[str]) -> str | None:
 _CURES = {  # what a server says -> what to do about it
     r"enable_thinking": "Say so by --server body='{\"enable_thinking\": false}'.",
     r"(?i)only.{0,20} stream|stream.{0,20} only": "memnb asks for whole answers: take a model that gives them.",
+    r"begins 'data:": "It answers in pieces, a stream, though none was asked for: turn that off at the server.",
 }
 
 
@@ -1380,8 +1440,10 @@ def notes(self: OpenAI) -> list:
                 f"{len(self.prompts_by_kind[kind])} of {n} prompts {words}."
             )
     for sign, prompts in self.prompts_by_sign.items():
+        # end with, begin with
+        past = sign.replace("end ", "ended ", 1).replace("begin ", "began ", 1)
         lines.append(
-            f"{len(prompts)} of {n} answers ended with {sign}, which was cut off."
+            f"{len(prompts)} of {n} answers {past}, which was cut off."
         )
     for field, words in _WORDS_OF_FIELD.items():
         if field in self.not_taken:
@@ -1495,16 +1557,18 @@ def _count_kinds(self: OpenAI, prompts: list, answers: list) -> list:
     judged = []
     cut = Counter()
     for prompt, answer in zip(prompts, answers):
-        kind, answer, sign = _kind_of_answer(prompt, answer)
+        kind, answer, signs = _kind_of_answer(prompt, answer)
         mark = json.dumps(prompt)
         self.prompts_by_kind.setdefault(kind, set()).add(mark)
-        if sign:
+        for sign in signs:
             cut[sign] += 1
             self.prompts_by_sign.setdefault(sign, set()).add(mark)
         judged.append(answer)
     n = len(answers)
     for sign, times in cut.items():
-        counted = f"{times} of {n} answers end with {sign}, a sign of the chat format: cut off"
+        counted = (
+            f"{times} of {n} answers {sign}, a sign of the chat format: cut off"
+        )
         say(f"{self.name}: {counted}")
     refusals = [a.reason for a in judged if isinstance(a, Refused)]
     if refusals:
@@ -1518,16 +1582,26 @@ def _count_kinds(self: OpenAI, prompts: list, answers: list) -> list:
     return judged
 
 # %% ../nbs/rooms/servers.ipynb #9ec2710f
-def _kind_of_answer(prompt: Any, answer: Any) -> tuple[str, str, str]:
-    "Whether an answer was read, declined, refused or unread; the answer as it counts; the sign that was cut off"
+def _kind_of_answer(prompt: Any, answer: Any) -> tuple[str, str, list[str]]:
+    """Whether an answer was read, declined, refused or unread; the answer as it counts; the signs that were cut off
+
+    A sign is told with where it stood: `end with <|im_end|>`.
+    """
     if isinstance(answer, Unread):
-        return "unread", answer, ""
+        return "unread", answer, []
     if isinstance(answer, Refused):
-        return "refused", answer, ""
-    text, sign = without_end_sign(answer, prompt)
-    if not isinstance(prompt, str) and declines(text):
-        return "declined", Refused(text[:200], text), sign
-    return "read", text, sign
+        return "refused", answer, []
+    is_chat = not isinstance(prompt, str)
+    head = ""
+    text = answer
+    if is_chat:
+        text, head = _without_head(answer, _prompt_text(prompt))
+    text, sign = without_end_sign(text, prompt)
+    places = dict(begin=head, end=sign)
+    signs = [f"{place} with {sign}" for place, sign in places.items() if sign]
+    if is_chat and declines(text):
+        return "declined", Refused(text[:200], text), signs
+    return "read", text, signs
 
 # %% ../nbs/rooms/servers.ipynb #fe550068
 @patch
@@ -1720,6 +1794,8 @@ def _fields(self: OpenAI, job: tuple[dict, Any], room: int) -> dict:
     settings, prompt = job
     chat = not isinstance(prompt, str)
     temperature = settings["temperature"]
+    if temperature == 0 and "temperature 0" in self.not_taken:
+        temperature = _ALMOST_ZERO
     fields = dict(
         self.neutral, temperature=temperature, stop=self._stop(settings, room)
     )
@@ -1903,6 +1979,8 @@ def _learns_from(
     blank = any(not s.strip() for s in fields.get("stop") or [])
     if system and re.search(_ROLES, text):
         field = "system"
+    elif fields.get("temperature") == 0 and re.search(_NO_ZERO, text):
+        field = "temperature 0"
     elif blank and re.search(_BLANK_STOP, text):
         field = "blank stop"
     elif (

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 from conftest import environment_kept
 
-from memnb import core, data, icl, lm, papers, tabular
+from memnb import contextual, core, data, icl, lm, papers, tabular
 from memnb.run import cli
 
 
@@ -1046,6 +1046,55 @@ def overfits(far, seed):
         for i in range(20)
     }
     return lambda s, i: 2 + 0.1 * abs(i - 4) * far + noise[s, i]
+
+
+def _log_at(epochs, column):
+    "Losses of two strings at some epochs"
+    rows = [
+        dict(string=name, epoch=at, loss=3 * 0.9**look)
+        for name in ("s0", "s1")
+        for look, at in enumerate(epochs)
+    ]
+    return pd.DataFrame(rows).rename(columns=dict(loss=column))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "is_said"),
+    [
+        (range(0, 8), range(1, 9), True),
+        (range(1, 9), range(0, 8), True),
+        (range(1, 9), range(1, 9), False),
+        (range(0, 9), range(1, 9), False),
+        ([1, 2, 4, 8, 16], [2, 3, 5, 9, 17], False),
+    ],
+)
+def test_epochs_that_one_training_counts_from_0_are_said(
+    mine, theirs, is_said, capfd
+):
+    "The first look of one was paired with the second of the other, and only the ends were spoken of"
+    contextual.read_log(
+        _log_at(mine, "train_loss"), without=_log_at(theirs, "test_loss")
+    )
+    assert ("counts from 0" in capfd.readouterr().err) == is_said
+
+
+def test_trainings_without_a_common_look_say_where_theirs_are():
+    steps = _log_at(range(100, 1000, 100), "test_loss")
+    with pytest.raises(ValueError, match="at 1 to 8 and at 100 to 900; write"):
+        contextual.read_log(_log_at(range(1, 9), "train_loss"), without=steps)
+
+
+def test_epochs_below_0_are_refused():
+    with pytest.raises(ValueError, match="epoch -8 is negative"):
+        contextual.read_log(_log_at(range(-8, 0), "train_loss"))
+
+
+def test_a_log_that_has_steps_alone_says_so(tmp_path, capfd):
+    history = [dict(eval_s0_loss=3.0 - i, step=25 * i) for i in range(3)]
+    state = tmp_path / "trainer_state.json"
+    state.write_text(json.dumps(dict(log_history=history)))
+    contextual.read_log(state)
+    assert "a start is told by its step" in capfd.readouterr().err
 
 
 def test_strings_that_no_training_had_are_not_called_memorized(tmp_path):

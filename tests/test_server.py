@@ -291,7 +291,6 @@ FAULTS = {
 each_fault = pytest.mark.parametrize("fault", FAULTS)
 WITHOUT_TEXT = {
     "no text": changed(text=..., message=...),
-    "null": changed(text=None, message=dict(role="assistant", content=None)),
     "tools": changed(
         text=None,
         message=dict(content=None, tool_calls=[{}]),

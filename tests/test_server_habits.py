@@ -861,6 +861,138 @@ def test_a_prompt_that_comes_back_before_its_answer(server, at):
     assert stored(at) == {}
 
 
+HEADS = [
+    "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "<|im_start|>assistant\n",
+    "<start_of_turn>model\n",
+    "<|start|>assistant<|channel|>final<|message|>",
+    "<|begin_of_box|>",
+    "<s>",
+    "[/INST] ",
+]
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head[:12].strip())
+def test_signs_in_front_of_an_answer_are_cut_counted_and_said(
+    server, at, head, capsys
+):
+    "They were taken for the end of the answer, which was empty then, or stood in it, and it was wrong"
+    end = "<|end_of_box|>" * ("box" in head)
+    server.plan = Every(
+        lambda h, body: content(f"{head}{asked_word(body).upper()}{end}")(
+            h, body
+        )
+    )
+    model = load(at)
+    assert model.generate(asks("chat", WORDS)) == UPPER
+    if "channel" in head:  # what stands before it is a thought
+        return
+    assert (
+        f"3 of 3 answers begin with {head.strip()}" in capsys.readouterr().err
+    )
+    note = f"3 of 3 answers began with {head.strip()}, which was cut off."
+    assert note in model.notes
+
+
+def test_a_sign_of_the_question_in_front_of_an_answer_stays(server, at):
+    server.plan = Every(content("<s>x</s>"))
+    (answer,) = load(at).generate(asks("chat", ["go on: <s>x</s>,"]))
+    assert answer == "<s>x</s>"
+
+
+def _with_choices(change):
+    "A reply whose choices are those of a flawless one, changed"
+
+    def reply(h, body):
+        flawless = whole(body)
+        h.reply(flawless | dict(choices=change(flawless["choices"][0])))
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: [one | dict(index="0")],
+        lambda one: [one | dict(index=1)],
+        lambda one: [one | dict(index="1", text="no"), one | dict(index="0")],
+    ],
+    ids=["string", "one alone", "strings"],
+)
+@each_mode
+def test_the_number_of_a_choice_is_read_as_it_is_meant(
+    server, at, mode, change
+):
+    server.plan = Every(_with_choices(change))
+    assert load(at, mode, retries=0).generate(asks(mode, WORDS)) == UPPER
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream"])
+def test_json_by_another_name_is_read(server, at, kind):
+    server.plan = Every(lambda h, body: h.reply(whole(body), kind=kind))
+    assert load(at, retries=0).generate(asks("chat", WORDS)) == UPPER
+
+
+@each_mode
+def test_null_for_an_answer_is_counted_and_costs_no_other(
+    server, at, mode, capsys
+):
+    "Bridges to Gemini write it for an answer that ended at once; run again would ask for it for ever"
+    server.plan["second"] = content(None)
+    model = load(at, mode)
+    assert model.generate(asks(mode, WORDS)) == ["FIRST", "", "THIRD"]
+    assert "1 of 3 answers cannot be read" in capsys.readouterr().err
+    assert stored(at) == upper(["first", "third"])
+
+
+def test_a_stream_that_nobody_asked_for_is_said(server, at):
+    server.plan = Every(lambda h, body: h.reply(b'data: {"id": "x"}\n\n'))
+    with pytest.raises(lm.NoAnswer, match="in pieces, a stream"):
+        load(at, retries=0).generate(asks("chat", WORDS[:1]))
+
+
+@each_mode
+@pytest.mark.parametrize(
+    "words",
+    [
+        "`temperature` must be strictly positive",
+        "temperature: Input should be greater than 0",
+    ],
+)
+def test_a_server_that_takes_no_temperature_of_0(
+    server, at, mode, words, capsys
+):
+    "Its greedy answers are asked for at nearly 0"
+
+    def positive(h, body):
+        if body["temperature"] <= 0:
+            return h.reply(dict(error=dict(message=words)), 422)
+        h.reply(whole(body))
+
+    server.plan = Every(positive)
+    model = load(at, mode, retries=0)
+    assert model.generate(asks(mode, WORDS)) == UPPER
+    assert "takes no temperature of 0" in capsys.readouterr().err
+    assert any("takes no temperature of 0" in note for note in model.notes)
+    sent = [body["temperature"] for body in bodies(server)]
+    assert {*sent[-3:]} == {servers._ALMOST_ZERO}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "max_tokens is too large: 9000. This model supports at most 4096 completion tokens",
+        "max_tokens: 9000 > 8192, which is the maximum allowed number of output tokens",
+    ],
+)
+def test_an_answer_that_may_not_be_so_long_costs_no_other(server, at, words):
+    server.plan["second"] = status(400, dict(error=dict(message=words)))
+    with pytest.raises(lm.NoAnswer, match="1 of 3") as error:
+        load(at, retries=0).generate(asks("chat", WORDS))
+    assert [one.kind for one in error.value.lost] == ["too long"]
+    assert stored(at) == upper(["first", "third"])
+
+
 @pytest.mark.parametrize("choices", [[], None])
 def test_no_choices_are_said(server, at, choices):
     server.plan = Every(

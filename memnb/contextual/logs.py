@@ -215,6 +215,28 @@ def _check_columns(file: Path) -> None:
         )
 
 
+def _range_of(epochs) -> str:
+    "The first and the last of some epochs, for people"
+    return f"{min(epochs):g} to {max(epochs):g}"
+
+
+def _say_if_shifted(one, other) -> None:
+    "Say so where two trainings have equally many looks, those of one a look later: one may count from 0"
+    mine = np.unique(one.epoch.to_numpy(float))
+    theirs = np.unique(other.epoch.to_numpy(float))
+    if len(mine) != len(theirs) or len(mine) < 2:
+        return
+    steps = np.diff(mine)
+    apart = theirs - mine
+    is_shift = np.allclose(np.abs(apart), steps[0], rtol=0.01)
+    # the looks of both are evenly spaced, so that a shift by one pairs all but the ends
+    if is_shift and np.allclose(steps, steps[0], rtol=0.01):
+        core.say(
+            f"equally many looks, at {_range_of(mine)} in one training and at {_range_of(theirs)} in another, are "
+            "paired by their numbers: if one of them counts from 0, write it from 1 on"
+        )
+
+
 def _losses_of_file(log, needs, more=()):
     "`losses_table`; a file that is no log, or has other names, is refused by its columns"
     try:
@@ -253,7 +275,13 @@ def paired_logs(
         other = _losses_of_file(log, [*LOG[:2], "test_loss"])[
             [*LOG[:2], "test_loss"]
         ]
+        _say_if_shifted(one, other)
         one[column], there, differ, single = _at_looks_of(one, other, column)
+        if not there.any():
+            raise ValueError(
+                f"no look of one training is one of the other: they stand at {_range_of(one.epoch)} and at "
+                f"{_range_of(other.epoch)}; write both in epochs"
+            )
         in_all &= there
         moved = moved + differ
         alone = alone + single

@@ -64,6 +64,8 @@ def _by_string(log: pd.DataFrame, name: str) -> pd.DataFrame:
             ": train with eval_dataset={'name': dataset of one string, ...}, which logs eval_name_loss, "
             "or with the callback `contextual.loss_log`"
         )
+    if "step" in clock.lower():
+        say(f"{name} has no epochs: a start is told by its {clock}")
     table = log[[clock, *strings]].rename(columns={clock: "epoch"})
     # a line of a log has the loss of one string or of the whole set: what is missing
     # there was not logged, but a file says of a loss without a number that it is NaN
@@ -133,6 +135,10 @@ def losses_table(
                 f"{what}: row {np.flatnonzero(d[c].isna())[0]} has no {c}"
             )
     d = d.assign(**{c: _numbers(d, c, f"{what}: {c}", names) for c in numbers})
+    if "epoch" in numbers and (d.epoch < 0).any():
+        raise ValueError(
+            f"{what}: epoch {d.epoch.min():g} is negative: epochs are counted from 0 or 1"
+        )
     if isinstance(source, pd.DataFrame) or "epoch" not in numbers:
         return d
     good = np.isfinite(d[numbers].astype(float)).all(axis=1)
