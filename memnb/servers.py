@@ -582,9 +582,7 @@ def _content(content: Any) -> tuple[str | None, bool]:
 
 # %% ../nbs/rooms/servers.ipynb #7ed6ba34
 def _first_choice(choices: list) -> dict:
-    "The choice of index 0, or the only one; an empty one where there is none"
-    if len(choices) == 1:
-        return choices[0]
+    "The choice of index 0; an empty one where there is none"
     # some gateways write the number as a string
     first = (c for c in choices if str(c.get("index") or 0) == "0")
     return next(first, {})
@@ -908,8 +906,10 @@ _NOT_TAKEN = (
 # one prompt is too long:
 _TOO_LONG = (
     r"(?i)context.{0,9}(length|window|size)|too (long|many tokens)|string_above_max_length|"
-    r"input tokens|reduce (the|your) (length|prompt|input|messages)|"
-    # what is to be written is:
+    r"input tokens|reduce (the|your) (length|prompt|input|messages)"
+)
+# one answer would be:
+_TOO_MUCH = (
     r"max_(completion_|new_)?tokens\W.{0,20}too large|at most [\d,]+ (completion|output) tokens|"
     r"maximum allowed number of output tokens"
 )
@@ -962,11 +962,18 @@ def _refusal_in(err: Exception, answered: bool) -> Refused | None:
     return None
 
 
-def _permanent_reason(err: Exception) -> str:
-    "Why asking again does not help: 'too long' or 'crossing'; '' where it may"
+def _permanent_reason(err: Exception, answered: bool = True) -> str:
+    """Why asking again does not help: 'too long' or 'crossing'; '' where it may
+
+    Args:
+        err: that came in place of an answer
+        answered: whether the server has answered others; else a limit of answers is one of all
+    """
     if isinstance(err, Crossing):
         return "crossing"
-    return "too long" if _is_too_long(err) else ""
+    is_answer = answered and getattr(err, "status_code", None) in (400, 422)
+    too_much = is_answer and re.search(_TOO_MUCH, _error_text(err))
+    return "too long" if _is_too_long(err) or too_much else ""
 
 # %% ../nbs/rooms/servers.ipynb #7ab2b828
 def _fields_named(text: str, fields: Iterable[str]) -> list:
@@ -2248,7 +2255,9 @@ async def _answer_place(self: OpenAI, batch: Batch, place: int) -> None:
         await self._identify()
         self.model_number = self.model_number or 0
     batch.take(place, answer, answered)
-    failed = isinstance(answer, Exception) and not _permanent_reason(answer)
+    failed = isinstance(answer, Exception) and not _permanent_reason(
+        answer, batch.kind in self.known
+    )
     batch.failures_in_row = batch.failures_in_row + 1 if failed else 0
     if failed:
         self._raise_if_fatal(answer, batch)
@@ -2273,7 +2282,7 @@ async def _answer_all(self: OpenAI, todo: list, put: Callable) -> None:
             raise ModelError(
                 f"{self.name} answers with nothing, or nothing but thoughts; {_THOUGHTS_OFF}."
             )
-        if not any(map(_permanent_reason, batch.arrived)):
+        if not any(_permanent_reason(one, False) for one in batch.arrived):
             raise self._refused_for_all(last)
 
     async def worker() -> None:

@@ -759,6 +759,107 @@ def test_packed_tables_are_read(pack, tmp_path, monkeypatch):
         data.load(bomb)
 
 
+@pytest.mark.parametrize(
+    ("word", "encoding"),
+    [
+        ("面包师傅", "gb18030"),
+        ("パン屋さん", "shift_jis"),
+        ("Хлебный", "cp1251"),
+        ("Brötchen", "mac-roman"),
+        ("Brötchen", "cp850"),
+    ],
+)
+@pytest.mark.parametrize("command", ["table", "ask"])
+def test_letters_that_are_no_latin_ones_are_shown_by_encoding(
+    command, word, encoding, tmp_path, capfd
+):
+    "Latin-1 was proposed for all of them; who took it had garbled rows, and no word"
+    lines = ["text,b", *[f"{word} {i} and more,{i}" for i in range(9)]]
+    file = tmp_path / "rows.csv"
+    file.write_bytes("\n".join(lines).encode(encoding))
+    out = str(tmp_path / "out.html")
+    assert cli.main([command, "smollm2", str(file), "-o", out]) == 2
+    said = capfd.readouterr().err
+    assert f"{word!r} by --encoding {encoding!r}" in said
+    assert f"by --encoding {'cp1252'!r}" in said
+
+
+def test_an_encoding_that_makes_runs_of_accents_is_said(tmp_path, capfd):
+    lines = ["text,b", *[f"面包师 {i},{i}" for i in range(9)]]
+    path = csv(tmp_path, "\n".join(lines).encode("gb18030"))
+    data.read_frame(path, "latin-1")
+    assert "side by side" in capfd.readouterr().err
+    data.read_frame(path, "gb18030")
+    french = "\n".join(["text,b", *["créée à Orléans,1"] * 9])
+    data.read_frame(csv(tmp_path, french.encode("latin1")), "latin1")
+    assert not capfd.readouterr().err
+
+
+def test_a_file_of_two_encodings_is_said(tmp_path):
+    good = "\n".join(["text,b", *["Käse für Öl,1"] * 9]).encode()
+    path = csv(tmp_path, good + "\nSüßes,2\n".encode("latin1"))
+    with pytest.raises(data.DataError, match="UTF-8 but for 2 .* on line 11"):
+        data.look(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("| a | b |\n|---|:-:|\n| 1 | 2 |\n| 3 | 4 |\n", "in Markdown"),
+        ("CREATE TABLE t (a, b);\nINSERT INTO t VALUES (1, 2);\n", "is SQL"),
+        ("<table border=1>\n<tr><td>1</td></tr>\n", "part of a web page"),
+        ("{\\rtf1 a, b\n1, 2\n}", "an RTF document"),
+        ("\\begin{tabular}{ll}\n a & b \\\\\n", "is LaTeX"),
+        ("a b\n1 2\n3 4\n", "none of , ; | and tabs"),
+        ("a~b\n1~2\n3~4\n", "none of , ; | and tabs"),
+    ],
+)
+def test_a_table_in_another_form_is_named_by_it(text, says, tmp_path, capfd):
+    path = csv(tmp_path, text.encode())
+    out = str(tmp_path / "out.html")
+    assert cli.main(["table", "smollm2", str(path), "-o", out]) == 2
+    assert says in capfd.readouterr().err
+
+
+def test_a_file_with_the_name_of_a_data_set_is_said(
+    tmp_path, monkeypatch, capfd
+):
+    "The data set is what the name means; nothing said so"
+    csv(tmp_path, b"a,b\n1,2\n3,4\n").rename(tmp_path / "iris")
+    monkeypatch.chdir(tmp_path)
+    data.look("iris")
+    assert "./iris means the file" in capfd.readouterr().err
+
+
+def test_rows_with_control_signs_are_a_doubt(tmp_path):
+    rows = [f"{i},a\x1b[31m{i}" for i in range(9)]
+    table = data.load(csv(tmp_path, "\n".join(["k,v", *rows]).encode()))
+    assert any(
+        "9 rows have control signs" in line for line in data.doubts(table)
+    )
+
+
+def test_rows_of_several_lines_are_the_reason_that_is_given(tmp_path):
+    rows = [f'{i},"two\nlines {i}"' for i in range(40)]
+    path = csv(tmp_path, "\n".join(["k,v", *rows]).encode())
+    with pytest.raises(ValueError, match="go over several lines"):
+        tabular.row_completion(Echo("echo", "echo"), path)
+
+
+def test_a_text_in_place_of_a_header_is_said(tmp_path):
+    path = csv(tmp_path, b'"One sentence of many words."\n"And another."\n')
+    with pytest.raises(data.DataError, match="write text above it"):
+        data.texts(path)
+
+
+@pytest.mark.parametrize("text", ['"one text"', "// a\n[1]", '[{"a": 1},]'])
+def test_what_is_called_json_and_is_none_is_refused(text, tmp_path):
+    path = tmp_path / "texts.json"
+    path.write_text(text)
+    with pytest.raises(data.DataError, match="texts.json"):
+        data.texts(path)
+
+
 def test_text_without_a_mark_is_still_told_its_encoding(tmp_path):
     path = csv(tmp_path, "name,b\n1,2\n3,4\n".encode("utf-16-le"))
     with pytest.raises(data.DataError, match="utf-16-le"):

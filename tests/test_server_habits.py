@@ -914,10 +914,10 @@ def _with_choices(change):
     "change",
     [
         lambda one: [one | dict(index="0")],
-        lambda one: [one | dict(index=1)],
+        lambda one: [one | dict(index=None)],
         lambda one: [one | dict(index="1", text="no"), one | dict(index="0")],
     ],
-    ids=["string", "one alone", "strings"],
+    ids=["string", "null", "strings"],
 )
 @each_mode
 def test_the_number_of_a_choice_is_read_as_it_is_meant(

@@ -489,8 +489,9 @@ def _table(
     from ..papers import paper
 
     if skip or no_header or encoding:
-        from ..data import load
+        from ..data import load, look
 
+        look(table, encoding, skip)
         table = load(table, skip=skip, header=not no_header, encoding=encoding)
     one_page = paper("tabular").commands["table"]
     model = _loaded(model, mode, device)

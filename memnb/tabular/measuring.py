@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, field_validator
 
 from .. import lm, papers, plant, results
 from ..core import lacking, say
-from ..data import Table, doubts
+from ..data import Table, doubts, look
 from ..lm import needs
 from ..results import Rows
 from . import guards, knowledge, memorization, planted
@@ -366,6 +366,7 @@ def measure(
         raise ValueError(
             f"no test {', '.join(sorted(unknown))}: use some of {', '.join(PARTS)}"
         )
+    look(dataset)
     table = load_table(dataset)
     if title:
         table = replace(table, title=title)

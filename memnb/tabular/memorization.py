@@ -134,9 +134,12 @@ def row_completion(
     lines = t.lines
     queries = row_queries(t, n, rows, shots, seed)
     if not queries:
-        raise prompting.GuardError(
-            f"{t.name}: all rows stand in the prompt already"
-        )
+        why = "all rows stand in the prompt already"
+        if all("\n" in row for row in t.rows):
+            why = (
+                "all rows go over several lines, and the test asks for one line"
+            )
+        raise prompting.GuardError(f"{t.name}: {why}")
 
     def window(i: int) -> str:
         return "\n".join(lines[i - rows : i])

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import lm, plots, results
 from ..core import replacing, require, say, version
-from ..data import doubts
+from ..data import doubts, look
 from memnb.tabular.measuring import (
     BY_NAME,
     PARTS,
@@ -135,6 +135,7 @@ def one_page(
         raise ValueError(
             f"{out} is a folder: name a file, as {out / 'table.html'}"
         )
+    look(dataset)
     t = load_table(dataset, **(dict(target=target) if target else {}))
     t = replace(t, title=title) if title else t
     if (long := sum(map(len, t.rows[:20]))) > 300_000:
