@@ -30,7 +30,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 from fastcore.basics import patch
 
-from .core import did_you_mean, package_dir, require, say, wheel_file
+from memnb.core import (
+    did_you_mean,
+    package_dir,
+    read_environment,
+    require,
+    say,
+    wheel_file,
+)
 
 # %% ../nbs/rooms/data.ipynb #d0d28ec3
 class DataError(ValueError):
@@ -1352,6 +1359,7 @@ def look(
 
     Raises DataError for a file in another form or encoding than it seems.
     """
+    read_environment()
     if not isinstance(source, (str, os.PathLike)) or not os.path.isfile(source):
         return
     what = Path(source).name

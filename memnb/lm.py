@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fastcore.basics import patch
 
-from .core import counted, counting, did_you_mean, say
+from .core import counted, counting, did_you_mean, read_environment, say
 from .prefix import own_tokens
 from .store import Store, fresh_since, key_of
 
@@ -630,6 +630,8 @@ def load(
     """
     if isinstance(name, LM):
         return name
+    # a notebook may have set variables behind the import
+    read_environment()
     counts = counted()
     if counts is None:
         return _load(name, store, mode, **settings)

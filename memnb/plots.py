@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from fastcore.basics import patch
 
-from .core import figures_dir, package_dir, replacing
+from .core import figures_dir, package_dir, read_environment, replacing
 
 if TYPE_CHECKING:
     # imported where it is needed: it takes a second
@@ -296,6 +296,7 @@ def savefig(
     It is written into the folder of the profile; 'smoke' writes nothing. Returns a `Picture` with its dpi.
     """
     if profile != "smoke":
+        read_environment()
         to_png(fig, figures_dir(profile) / f"{name}.png")
     return picture(fig, dpi)
 

@@ -28,6 +28,7 @@ from memnb.core import (
     data_dir,
     did_you_mean,
     paper_file,
+    read_environment,
     replacing,
     say,
     share_dir,
@@ -780,6 +781,7 @@ def record(
     tables = _checked_tables(rows, made)
     if profile == "smoke":
         return rows
+    read_environment()
     folder = data_dir() / "papers" / paper / "measured"
     for (model, mode), table in tables.items():
         name = _file_name(run, model, mode, seed)

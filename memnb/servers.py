@@ -612,6 +612,9 @@ def _read_choice(reply: dict, chat: bool, closes: bool) -> Reply:
             if end in _ENDS and not message.get("tool_calls"):
                 return Reply(Unread(), "", False)
         raise Broken(f"the reply has no text and ended with {end!r}")
+    # of all its tokens none is text: padding, or signs that the server leaves out
+    if not text and cut and not thought:
+        return Reply(Unread(), "whole" if chat else "", cut)
     # without half a character, and without marks that no tokenizer writes there: the
     # byte order mark of a file, the NUL behind a string of C
     text = (text or "").encode("utf-8", "ignore").decode().strip("\0\ufeff")
@@ -2348,9 +2351,9 @@ def _raise_if_fatal(self: OpenAI, err: Exception, batch: Batch) -> None:
         )
 
 # %% ../nbs/rooms/servers.ipynb #3c26cd7b
-def _lost(job: tuple[dict, Any], err: Exception) -> Lost:
-    "A prompt that got no answer, why, and whether asking again could help"
-    return Lost(job[1], _error_line(err), _permanent_reason(err))
+def _lost(job: tuple[dict, Any], err: Exception, answered: bool) -> Lost:
+    "A prompt that got no answer, why, and whether asking again could help; answered: as of `_permanent_reason`"
+    return Lost(job[1], _error_line(err), _permanent_reason(err, answered))
 
 
 @patch
@@ -2404,7 +2407,7 @@ def _answers_of(self: OpenAI, todo: list) -> Iterator[tuple[int, Any]]:
         while arrival := arrived.get():
             place, answer = arrival
             if isinstance(answer, Exception):
-                lost.append(_lost(todo[place], answer))
+                lost.append(_lost(todo[place], answer, bool(self.known)))
                 continue
             stored += bool(answer) or isinstance(answer, Refused)
             yield place, answer

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from fastcore.basics import patch
 from filelock import FileLock
 
-from .core import cache_dir, replacing, say
+from .core import cache_dir, read_environment, replacing, say
 
 # %% ../nbs/rooms/store.ipynb #f8a155bb
 # One text for one value: keys in order, letters as they are. An encoder that is
@@ -338,6 +338,7 @@ class Store:
 
         Raises ValueError for a file that is no store, PermissionError where none can be made.
         """
+        read_environment()
         given = path or os.environ.get("MEMNB_STORE")
         self.path = Path(given or cache_dir() / "answers.sqlite")
         self.bad = 0  # answers that failed their checksum

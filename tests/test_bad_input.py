@@ -18,7 +18,17 @@ import pandas as pd
 import pytest
 from conftest import environment_kept
 
-from memnb import contextual, core, data, icl, lm, papers, tabular
+from memnb import (
+    contextual,
+    core,
+    data,
+    icl,
+    lm,
+    papers,
+    results,
+    store,
+    tabular,
+)
 from memnb.run import cli
 
 
@@ -1919,7 +1929,7 @@ def test_quotes_around_a_variable_are_no_part_of_it(quote, monkeypatch):
     monkeypatch.setenv("MEMNB_SERVER", '{"body": {"user": "me"}}')
     monkeypatch.setenv("MEMNB_HOME", f"/it{quote}s")
     monkeypatch.setenv("NO_MEMNB", f"{quote}as it is{quote}")
-    core._read_as_shells_do()
+    core.read_environment()
     assert os.environ["MEMNB_STORE"] == "/a b/s.sqlite"
     assert os.environ["MEMNB_SERVER"] == '{"body": {"user": "me"}}'
     assert os.environ["MEMNB_HOME"] == f"/it{quote}s"
@@ -2043,7 +2053,48 @@ def test_a_home_folder_that_a_shell_left_is_meant(words, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     assert cli.main(["figure", "capacity", "fig2", *words.split()]) == 0
-    assert os.listdir("home") == ["a.png"] and os.listdir() == ["home"]
+    # Matplotlib keeps its fonts in a hidden folder there, once a process
+    seen = [name for name in os.listdir("home") if not name.startswith(".")]
+    assert seen == ["a.png"] and os.listdir() == ["home"]
+
+
+def test_a_home_folder_that_a_notebook_names_is_meant(tmp_path, monkeypatch):
+    "Behind the import a ~ stayed as it was, and rows and answers went to a folder of that name"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMNB_STORE", "~/answers.sqlite")
+    assert store.Store().path == tmp_path / "answers.sqlite"
+    monkeypatch.setenv("MEMNB_HOME", "~/mine")
+    rows = pd.DataFrame([dict(part="a", quantity="rate", value=0.5, n=2)])
+    results.record("tabular", rows, "mine", model="x", mode="chat")
+    (file,) = tmp_path.rglob("*.parquet")
+    assert file.is_relative_to(tmp_path / "mine/data")
+    monkeypatch.setenv("MEMNB_DATA", "$HOME/sets")
+    (tmp_path / "sets").mkdir()
+    data.look("nowhere")
+    assert os.environ["MEMNB_DATA"] == str(tmp_path / "sets")
+
+
+@pytest.mark.parametrize("target", ["loop", "nowhere"])
+def test_a_folder_that_is_a_link_to_nowhere_is_said_before_anything_is_asked(
+    target, tmp_path, capfd
+):
+    "All was asked, and then there was a traceback of links that lead in a circle"
+    os.symlink(target, tmp_path / "loop")
+    texts = csv(tmp_path, b"text\nOne sentence.\n")
+    out = str(tmp_path / "loop" / "out.html")
+    for command in ("ask", "table"):
+        assert cli.main([command, "smollm2", str(texts), "-o", out]) == 2
+        assert "loop is a link that leads nowhere" in capfd.readouterr().err
+
+
+def test_links_in_a_circle_are_written_as_they_are(tmp_path):
+    from memnb.run import terminal
+
+    os.symlink("loop", tmp_path / "loop")
+    assert terminal.relative_path(tmp_path / "loop" / "x.html").endswith(
+        "loop/x.html"
+    )
 
 
 def test_a_device_is_never_written_over(tmp_path):

@@ -232,7 +232,8 @@ def test_every_string_of_a_notebook_is_redacted_and_pictures_stay(monkeypatch):
         ("yes", "bool", True),
     ]
     + [("iris,wine", "list", ["iris", "wine"]), ("[1, 2]", "list[int]", [1, 2])]
-    + [("none", "int | None", None), ("3", "int | None", 3)],
+    + [("none", "int | None", None), ("3", "int | None", 3)]
+    + [("[]", "list", [])],
 )
 def test_text_becomes_what_it_says(value, kind, made):
     assert profiles.cast(value, kind) == made
@@ -249,11 +250,26 @@ def test_text_becomes_what_it_says(value, kind, made):
         (5, "str"),
     ]
     + [(5, "list"), ("a", "list[int]"), (None, "int"), ([{1: 2}], "list")]
-    + [({}, "dict")],
+    + [({}, "dict"), ("", "list"), (" ", "list[int]")],
 )
 def test_what_is_no_such_value_is_refused(value, kind):
     with pytest.raises(ValueError):
         profiles.cast(value, kind)
+
+
+def test_a_list_on_the_command_line_is_whole(monkeypatch):
+    "Of `-p ks '[0, 2]'` the 0 was taken alone, and nothing said so"
+    got = []
+    monkeypatch.setattr(
+        "memnb.run.batch.estimates",
+        lambda profile, only, values, out: got.append(values) or [],
+    )
+    pairs = dict(ks="[0, 2]", datasets='["iris", "wine"]', n="3")
+    words = [word for pair in pairs.items() for word in ("-p", *pair)]
+    cli.main(["plan", "smoke", *words])
+    assert got == [pairs]
+    assert profiles.cast(got[0]["ks"], "list[int]") == [0, 2]
+    assert profiles.cast(got[0]["datasets"], "list[str]") == ["iris", "wine"]
 
 
 def test_names_of_runs_and_their_tables():

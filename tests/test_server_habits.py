@@ -23,6 +23,7 @@ from test_server import (  # noqa: F401 - fixtures are found by their names
     asks,
     at,
     bad,
+    changed,
     content,
     each_mode,
     environment,
@@ -943,6 +944,38 @@ def test_null_for_an_answer_is_counted_and_costs_no_other(
     assert model.generate(asks(mode, WORDS)) == ["FIRST", "", "THIRD"]
     assert "1 of 3 answers cannot be read" in capsys.readouterr().err
     assert stored(at) == upper(["first", "third"])
+
+
+@each_mode
+def test_no_text_up_to_the_limit_is_unread(server, at, mode, capsys):
+    "Completions counted it as an answer, and a wrong one"
+    nothing = changed(
+        text="",
+        message=dict(role="assistant", content=""),
+        finish_reason="length",
+    )
+    server.plan["second"] = nothing
+    answers = load(at, mode).generate(asks(mode, WORDS))
+    assert answers == ["FIRST", "", "THIRD"]
+    assert "1 of 3 answers cannot be read" in capsys.readouterr().err
+
+
+def test_a_limit_of_answers_that_hits_all_has_one_advice(server, at):
+    words = "max_tokens is too large: 64. This model supports at most 32 completion tokens"
+    server.plan = Every(bad(None, words))
+    with pytest.raises(lm.ModelError, match="Check the key") as error:
+        load(at, retries=0).generate(asks("chat", WORDS))
+    assert "leave them out" not in str(error.value)
+
+
+def test_texts_that_are_all_refused_have_no_numbers(server, at, monkeypatch):
+    "0 of 3 was said, as of a model that knows none of them"
+    from memnb import compare
+
+    texts = [f"{word} " * 40 for word in WORDS]
+    server.plan = Every(changed(finish_reason="content_filter"))
+    with pytest.raises(lm.ModelError, match="refused all .*nothing can be"):
+        compare.ask(load(at), texts, influence=False)
 
 
 def test_a_stream_that_nobody_asked_for_is_said(server, at):

@@ -262,6 +262,12 @@ def _answers(
         if not isinstance(m, lm.Dry):
             say(r.notes[-1])
     r.refused = lm.refusals(answers)
+    # then 0 would be no measurement
+    if r.refused == len(answers) > 0 and r.lps is None:
+        reason = next(answer.reason for answer in answers)
+        raise lm.ModelError(
+            f"{m.name} refused all {r.refused} prompts, as {reason[:80]!r}: nothing can be said of these texts"
+        )
     answers = [_squeezed(answer) for answer in answers]
     alone = answers[: len(table)]
     behind = answers[len(table) :]

@@ -798,7 +798,10 @@ COMMANDS = {name: globals()[f"_{name}"] for name in NAMES}
 
 
 # no --no-quiet beside --quiet; a default that says something stands in the words about a parameter
-_PARAMETER = Parameter(negative=(), show_default=False)
+# "[0, 2]" is a value as it stands: of JSON the first number alone would be taken
+_PARAMETER = Parameter(
+    negative=(), show_default=False, json_list=False, json_dict=False
+)
 
 
 def _app():

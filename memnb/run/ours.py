@@ -143,6 +143,11 @@ def may_write(
     # a file that takes the place of /dev/null would end other programs
     if file.exists() and not file.is_file():
         raise ValueError(f"{file} is a device and no file: name another --out")
+    for folder in file.absolute().parents:
+        if folder.is_symlink() and not folder.exists():
+            raise ValueError(
+                f"{file} cannot be written, since {folder.name} is a link that leads nowhere: name another --out"
+            )
     above = _nearest(file.absolute().parent)
     if not above.is_dir():
         raise ValueError(

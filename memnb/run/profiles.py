@@ -134,6 +134,9 @@ def cast(value: object, kind: str):
     given = value
     try:
         if kind.startswith("list") and isinstance(value, str):
+            # what a shell left out is no empty list, which is []
+            if not value.strip():
+                raise ValueError
             given = read_yaml(
                 value if value.lstrip().startswith("[") else f"[{value}]"
             )

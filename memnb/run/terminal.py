@@ -76,7 +76,8 @@ def first_line(error: Exception) -> str:
 
 def relative_path(path: Path) -> str:
     "A path as a person would write it, relative to the working directory when inside of it"
-    path = Path(path).resolve()
+    # where links lead in a circle, `Path.resolve` raises an error
+    path = Path(os.path.realpath(path))
     return (
         os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
     )
