@@ -1371,6 +1371,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                           'memnb.hf._ordered_linear': ('rooms/hf.html#_ordered_linear', 'memnb/hf.py'),
                           'memnb.hf._packaged_tokenizer': ('rooms/hf.html#_packaged_tokenizer', 'memnb/hf.py'),
                           'memnb.hf._pass': ('rooms/hf.html#_pass', 'memnb/hf.py'),
+                          'memnb.hf._place_of_base': ('rooms/hf.html#_place_of_base', 'memnb/hf.py'),
                           'memnb.hf._planted_folders': ('rooms/hf.html#_planted_folders', 'memnb/hf.py'),
                           'memnb.hf._read_network': ('rooms/hf.html#_read_network', 'memnb/hf.py'),
                           'memnb.hf._read_once': ('rooms/hf.html#_read_once', 'memnb/hf.py'),

@@ -913,6 +913,30 @@ def _base_of(folder: Path) -> str | None:
         raise ValueError(
             f"{file.name} in {file.parent.name} {why}: write it there"
         )
+    return _place_of_base(base, file.absolute().parent)
+
+
+def _place_of_base(base: str, folder: Path) -> str:
+    """The base of an adapter as it is found from here: name or folder
+
+    Args:
+        base: as the adapter names it, from the folder in which it was trained
+        folder: of the adapter
+
+    Raises ValueError for a path that leads to no folder.
+    """
+    own = os.path.expanduser(base)
+    if os.path.isdir(own):
+        return own
+    # the training may have run in any folder above
+    for above in folder.parents:
+        if (above / own / "config.json").is_file():
+            return str(above / own)
+    if os.path.isabs(own) or own.startswith(".") or own.count("/") > 1:
+        raise ValueError(
+            f"hf:{folder.name} is an adapter, and the folder of its base, {own}, is not here: write where it is into "
+            "adapter_config.json (base_model_name_or_path)"
+        )
     return base
 
 

