@@ -1256,7 +1256,8 @@ _HIGH = "[^\x00-\x7f]"  # a letter beyond ASCII
 def _in_runs(text: str) -> bool:
     "Whether letters beyond ASCII stand mostly side by side, as in languages that are not written in Latin letters"
     runs = [len(run) for run in re.findall(f"{_HIGH}+", text)]
-    return sum(n for n in runs if n > 1) > 0.6 * sum(runs)
+    # Süße and créée have two
+    return sum(n for n in runs if n > 2) > 0.5 * sum(runs)
 
 
 def _shown_in(raw: bytes, encodings: Iterable[str]) -> str:
@@ -1282,13 +1283,18 @@ def _shown_in(raw: bytes, encodings: Iterable[str]) -> str:
 
 def _check_encoding(raw: bytes, what: str) -> None:
     "`DataError` for bytes that are no UTF-8 and that Latin-1 would read as other letters than were meant"
-    text = raw.decode("utf-8", "replace")
-    lost = text.count("\ufffd")
-    if not lost or b"\0" in raw:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+    else:
         return
+    if b"\0" in raw:
+        return
+    text = raw.decode("utf-8", "replace")
+    lost = text.count("\ufffd") - raw.count("\ufffd".encode())
     kept = len(re.findall(_HIGH, text)) - lost
     if kept > 4 * lost:
-        line = text.count("\n", 0, text.index("\ufffd")) + 1
         raise DataError(
             f"{what} is UTF-8 but for {lost} byte{'s' * (lost > 1)}, the first on line {line}: files of two encodings were put "
             "together, or a letter was cut; mend these lines"
@@ -1572,7 +1578,8 @@ def _check_columns(
     frame: pd.DataFrame, what: str, column: str, label: str | None
 ) -> None:
     "DataError for a table, named `what`, that has no such column of texts, or of labels"
-    for name in filter(None, (column, label)):
+    wanted = [name for name in (column, label) if name is not None]
+    for name in wanted:
         if name in frame:
             if isinstance(frame[name], pd.DataFrame):
                 raise DataError(

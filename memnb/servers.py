@@ -608,9 +608,9 @@ def _read_choice(reply: dict, chat: bool, closes: bool) -> Reply:
         return Reply(Refused(_one_line(refusal or end)[:200]), thought, False)
     if text is None and not thought and not cut:
         # models that end at once: bridges to Gemini and others write null for nothing
-        if "content" in message or "text" in message:
-            if end in _ENDS and not message.get("tool_calls"):
-                return Reply(Unread(), "", False)
+        is_null = "content" in message or "text" in message
+        if is_null and end in _ENDS and not message.get("tool_calls"):
+            return Reply(Unread(), "", False)
         raise Broken(f"the reply has no text and ended with {end!r}")
     # of all its tokens none is text: padding, or signs that the server leaves out
     if not text and cut and not thought:

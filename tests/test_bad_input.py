@@ -518,8 +518,8 @@ DOUBTFUL = {
     "another table": (f"name,x,y\n{NUMBERS}\nother,u,v\n{NUMBERS}", "row 21"),
     "a comment": (f"name,x,y\n{NUMBERS}# so, it, is\n{NUMBERS}", "row 21"),
     "a note": (f"name,x,y\n{NUMBERS}Source: somewhere,,\n", "as a note"),
-    "decimal commas": ("a;b\n" + "1,5;x\n1.002,5;y\n" * 20, "^a are taken"),
-    "thousands": ('a,b\n"1,002",x\n7,y\n' * 1 + '"2,002",x\n' * 9, "^a are"),
+    "decimal commas": ("a;b\n" + "1,5;x\n1.002,5;y\n" * 20, "^a is taken"),
+    "thousands": ('a,b\n"1,002",x\n7,y\n' * 1 + '"2,002",x\n' * 9, "^a is"),
     "empty columns": ("a,b,c\n" + "x,, \n" * 9, "nothing stands in b, c"),
     "an unseen letter": ("\u200bname,x,y\n" + NUMBERS, "invisible letters"),
     "a blank in the header": ("name, x,y\n" + NUMBERS, "around ' x'"),
@@ -800,8 +800,12 @@ def test_an_encoding_that_makes_runs_of_accents_is_said(tmp_path, capfd):
     data.read_frame(path, "latin-1")
     assert "side by side" in capfd.readouterr().err
     data.read_frame(path, "gb18030")
-    french = "\n".join(["text,b", *["créée à Orléans,1"] * 9])
-    data.read_frame(csv(tmp_path, french.encode("latin1")), "latin1")
+    for words in ("créée à Orléans", "süße Füße", "süßer"):
+        rows = "\n".join(["text,b", *[f"{words},1"] * 9])
+        path = csv(tmp_path, rows.encode("latin1"))
+        data.read_frame(path, "latin1")
+        with pytest.raises(data.DataError, match="encoding='latin1'"):
+            data.read_frame(path)
     assert not capfd.readouterr().err
 
 
@@ -854,6 +858,11 @@ def test_rows_of_several_lines_are_the_reason_that_is_given(tmp_path):
     path = csv(tmp_path, "\n".join(["k,v", *rows]).encode())
     with pytest.raises(ValueError, match="go over several lines"):
         tabular.row_completion(Echo("echo", "echo"), path)
+
+
+def test_a_column_without_a_name_is_none(tmp_path):
+    with pytest.raises(data.DataError, match="no column ''"):
+        data.texts(csv(tmp_path, b"text,b\nOne.,1\n"), column="")
 
 
 def test_a_text_in_place_of_a_header_is_said(tmp_path):

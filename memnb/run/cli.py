@@ -31,8 +31,20 @@ OutFile = Annotated[Path, Parameter(name=["--out", "-o"])]
 # one at least: an option whose value a shell left out is no option left out
 Words = Annotated[list[str], Parameter(consume_multiple=1)]
 Values = Annotated[list[tuple[str, str]], Parameter(name="-p")]
-Number = Annotated[int, Parameter(name="-n")]
-Prefixes = Annotated[list[int], Parameter(consume_multiple=1)]
+
+
+def _whole(kind, tokens):
+    "Whole numbers as they are written: cyclopts itself rounds 1.5"
+    for token in tokens:
+        if not re.fullmatch("[+-]?[0-9]+", token.value):
+            raise ValueError(f'unable to convert "{token.value}" into int')
+    numbers = [int(token.value) for token in tokens]
+    return numbers if kind is not int else numbers[0]
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+Number = Annotated[int, Parameter(name="-n", converter=_whole)]
+Prefixes = Annotated[list[int], Parameter(consume_multiple=1, converter=_whole)]
 Mode = Literal["chat", "completion"]
 
 
@@ -134,9 +146,9 @@ def _run(
     p: Values = (),
     force: bool = False,
     fresh: bool = False,
-    timeout: int | None = None,
+    timeout: Whole | None = None,
     quiet: bool = False,
-    workers: int = 1,
+    workers: Whole = 1,
     dask: bool = False,
     scheduler: str | None = None,
     server: Words = (),
@@ -398,7 +410,7 @@ def _replay(
     *,
     out: Out = None,
     only: Words = (),
-    workers: int = 2,
+    workers: Whole = 2,
 ):
     """run the pages, or the notebooks of a profile, on the answers that ship, without a model
 
@@ -455,9 +467,9 @@ def _table(
     out: OutFile = Path("table.html"),
     title: str | None = None,
     n: Number = 36,
-    samples: int = 25,
+    samples: Whole = 25,
     target: str | None = None,
-    skip: int = 0,
+    skip: Whole = 0,
     no_header: bool = False,
     encoding: str | None = None,
     mode: Mode | None = None,
@@ -1016,6 +1028,20 @@ def _with_home(word):
     return option + os.path.expanduser(path) if is_in_home else word
 
 
+def _check_values_given(argv):
+    "ValueError for an option with an empty value, as of a variable that a shell does not have: its default would count"
+    for option, value in zip(argv, argv[1:]):
+        if value == "" and re.fullmatch("--?[a-z][a-z-]*", option):
+            raise ValueError(
+                f"{option} is given nothing: name a value, or leave it out"
+            )
+    for word in argv:
+        if option := re.fullmatch("(--[a-z][a-z-]*)=", word):
+            raise ValueError(
+                f"{option[1]} is given nothing: name a value, or leave it out"
+            )
+
+
 def main(argv: list | None = None) -> int:
     "The command `memnb` with these arguments, by default those of the command line; its exit code"
     argv = sys.argv[1:] if argv is None else argv
@@ -1025,6 +1051,7 @@ def main(argv: list | None = None) -> int:
         if "_ARGCOMPLETE" in os.environ:
             _complete(os.environ["COMP_LINE"].split())
         _prepare(argv)
+        _check_values_given(argv)
         if not argv or argv[0] in ("-h", "--help"):
             print(_overview())
             return 0 if argv else 2
