@@ -1411,6 +1411,9 @@ def _new_client(self: OpenAI) -> "openai.AsyncOpenAI":
             raise
         why = "a proxy in the environment (HTTPS_PROXY, ALL_PROXY, ...) is no address"
         raise ModelError(f"{why}: write it as http://host:port") from None
+    except OSError as e:
+        why = "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read"
+        raise ModelError(f"{why} ({e.strerror or e})") from None
     settings = dict(
         max_retries=self.options["retries"], timeout=timeout, api_key=key
     )

@@ -1848,7 +1848,10 @@ def test_a_line_that_is_no_answer_is_said_in_words(
 
 @pytest.mark.parametrize(
     "setting",
-    ["timeout=NaN", "wait=Infinity", "concurrency=2.5", "concurrency=1e999"],
+    [
+        *("timeout=NaN", "wait=Infinity", "concurrency=2.5"),
+        *("concurrency=1e999", "body=[]", "body=3"),
+    ],
 )
 def test_settings_of_servers_are_numbers_that_can_be(setting, monkeypatch):
     monkeypatch.delenv("MEMNB_SERVER", raising=False)

@@ -990,6 +990,13 @@ def test_texts_that_are_all_refused_have_no_numbers(server, at, monkeypatch):
         compare.ask(load(at), texts, influence=False)
 
 
+def test_certificates_that_are_not_there_are_said(server, at, monkeypatch):
+    "It was said that there is `no file a file`"
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
+    with pytest.raises(lm.ModelError, match="SSL_CERT_FILE .* cannot be read"):
+        load(at).generate(asks("chat", WORDS[:1]))
+
+
 def test_a_stream_that_nobody_asked_for_is_said(server, at):
     server.plan = Every(lambda h, body: h.reply(b'data: {"id": "x"}\n\n'))
     with pytest.raises(lm.NoAnswer, match="in pieces, a stream"):

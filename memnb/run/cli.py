@@ -76,6 +76,8 @@ def _served(words, models=None):
                 raise ValueError
             if kind is float and not math.isfinite(number):
                 raise ValueError
+            if kind is dict and not isinstance(number, dict):
+                raise ValueError
             given[name] = kind(number)
             # of requests at once and of seconds there is one at least
             least = name in ("concurrency", "timeout")
