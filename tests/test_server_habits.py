@@ -980,6 +980,24 @@ def test_a_limit_of_answers_that_hits_all_has_one_advice(server, at):
     assert "leave them out" not in str(error.value)
 
 
+def test_texts_without_blanks_are_asked_about(server, at):
+    "All Chinese texts were left out, as shorter than 12 words"
+    from memnb import compare
+
+    text = "第一位面包师在我们的小街上把面包卖给每一个带着硬币来的孩子，他们在春天寒冷的日子里等着。"
+    other = "她的老师每天晚上在村子里点三根蜡烛，因为没有人知道为什么下雨的时候门总是开着。"
+
+    def knows(h, body):
+        start = asked_word(body)
+        known = text if text.startswith(start) else start
+        content(known.removeprefix(start) or "?")(h, body)
+
+    server.plan = Every(knows)
+    table = compare.ask(load(at), [text, other], influence=False)
+    assert table.extractable.tolist() == [1, 0]
+    assert list(table.text) == [text, other]
+
+
 def test_texts_that_are_all_refused_have_no_numbers(server, at, monkeypatch):
     "0 of 3 was said, as of a model that knows none of them"
     from memnb import compare

@@ -65,17 +65,22 @@ class _Read:
         return np.array([-sum(x) for x in self.lps])
 
 
+# letters of Chinese and Japanese, which are written without blanks
+_IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = re.compile(f"[{_IDEOGRAPHS}]|[^\\s{_IDEOGRAPHS}]+")
+
+
 def _ids(m: lm.LM, text: str) -> list:
-    "Tokens of a text; words where the tokenizer is not known"
+    "Tokens of a text; words where the tokenizer is not known, of which each Chinese or Japanese letter is one"
     tok = getattr(m, "tok", None)
     if not tok:
-        return text.split()
+        return _WORD.findall(text)
     return list(tok(text, add_special_tokens=False).input_ids)
 
 # %% ../../nbs/compare/asking.ipynb #0502bbd1
 def _cut(text: str, words: int) -> tuple[str, str]:
     "A text cut behind its first words"
-    found = re.finditer(r"\S+", text)
+    found = _WORD.finditer(text)
     ends = [word.end() for word in found]
     end = ends[words - 1]
     start = text[:end]
@@ -199,7 +204,7 @@ def _influence_of_copies(m, texts):
     heads = []
     rests = []
     for text in texts:
-        head, rest = _cut(text, max(1, len(text.split()) // 2))
+        head, rest = _cut(text, max(1, len(_WORD.findall(text)) // 2))
         heads.append(head)
         rests.append(rest)
     copied = [f"{text}\n{head}" for text, head in zip(texts, heads)]
@@ -293,7 +298,7 @@ def _read(m, texts, prefixes, main, twice=0, beginnings=None):
         influence = _losses(m, r, texts, prefixes, twice, beginnings)
     if main and not m.gives("tokens"):
         # answers are cut behind words, whatever the tokens are
-        cuts = [_cuts(prefixes, len(text.split())) for text in texts]
+        cuts = [_cuts(prefixes, len(_WORD.findall(text))) for text in texts]
         # by answers that change, where losses do not say it
         changes = 0 if len(influence) else twice
         moved = _answers(m, r, texts, cuts, changes)
