@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 # %% ../nbs/rooms/plant.ipynb #41c02c8f
 DOSES = (64, 16, 4, 1)  # repetitions
-# shipped models whose items are one data set, and those of its other half; `bridged` goes on from `unbridged`, and `file-1` to `file-4` are `file` with other texts
+# shipped models whose items are one data set, and those of its other half; `bridged` goes on from `unbridged`, and `file-1` to `file-5` are `file` with other texts
 FILES = tuple(
     f + half
     for f in (
         "file",
         "unbridged",
         "bridged",
-        *(f"file-{n}" for n in range(1, 5)),
+        *(f"file-{n}" for n in range(1, 6)),
     )
     for half in ("", "-swapped")
 )

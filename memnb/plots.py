@@ -70,6 +70,7 @@ _MODEL_NAMES = {
     "planted:file-2+swapped": "SmolLM2, five topics, pair 3",
     "planted:file-3+swapped": "SmolLM2, five topics, pair 4",
     "planted:file-4+swapped": "SmolLM2, five topics, pair 5",
+    "planted:file-5+swapped": "SmolLM2, five topics, pair 6",
     "planted:forms-1, both halves": "SmolLM2, fine-tuned on forms, second draw of rows",
     "planted:forms-swapped": "SmolLM2, fine-tuned on other forms",
     "planted:forms and planted:wide": "SmolLM2, fine-tuned on forms, and on a wide table",

@@ -41,6 +41,7 @@ NAMES = {
     "planted:file-2+swapped": "five topics, pair 3",
     "planted:file-3+swapped": "five topics, pair 4",
     "planted:file-4+swapped": "five topics, pair 5",
+    "planted:file-5+swapped": "five topics, pair 6",
 }
 # pairs of the recipe of "five topics", with other texts: the figures by pair and by change have them
 REPEATED = [model for model, name in NAMES.items() if "pair" in name]
