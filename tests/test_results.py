@@ -470,6 +470,27 @@ def planned(paper, *names):
                 yield run.parameters
 
 
+def test_a_run_in_place_of_a_faulty_one_is_planned_and_decides_alone():
+    from memnb import claims, registered
+
+    faulty = {}
+    for paper in ("tabular", "icl", "iclinf", "contextual", "capacity", "compare"):
+        mended = claims.rules(paper).mended
+        ids = {claim.id for claim in claims.read(paper)}
+        seeds = {run.get("seed") for run in planned(paper, "confirm")}
+        lines = registered.confirmed_board(paper) if mended else None
+        for asker, of_claims in mended.items():
+            assert {*of_claims} <= ids and {*of_claims.values()} <= seeds
+            for claim in of_claims:
+                own = (lines.id == claim) & (lines.model == asker)
+                assert own.sum() == 1
+                faulty.setdefault(paper, set()).add(claim)
+    assert faulty == {
+        "tabular": {"diabetes", "written"},
+        "capacity": {"extract-test"},
+    }
+
+
 EARLIER = "laptop", "night"
 
 

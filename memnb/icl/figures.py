@@ -36,6 +36,7 @@ LOOKS = {  # name: colour, marker
     "five topics, pair 3": ("#6BAED6", "v"),
     "five topics, pair 4": ("#6BAED6", "<"),
     "five topics, pair 5": ("#6BAED6", ">"),
+    "five topics, pair 6": ("#6BAED6", "P"),
 }
 
 
