@@ -474,7 +474,14 @@ def test_a_run_in_place_of_a_faulty_one_is_planned_and_decides_alone():
     from memnb import claims, registered
 
     faulty = {}
-    for paper in ("tabular", "icl", "iclinf", "contextual", "capacity", "compare"):
+    for paper in (
+        "tabular",
+        "icl",
+        "iclinf",
+        "contextual",
+        "capacity",
+        "compare",
+    ):
         mended = claims.rules(paper).mended
         ids = {claim.id for claim in claims.read(paper)}
         seeds = {run.get("seed") for run in planned(paper, "confirm")}

@@ -544,8 +544,16 @@ def new_pair_facts(first: pd.DataFrame) -> dict:
     for name in ("surface", "smallest", "exact"):
         words = sorted(board[board.id == name].verdict)
         numbers[f"new_{name}_differs"] = words == sorted(
-            [claims.HOLDS, claims.HOLDS, claims.FAILS]
+            [claims.HOLDS, claims.HOLDS, claims.OPEN, claims.FAILS]
         )
+    is_open = (board.id == "surface") & (board.verdict == claims.OPEN)
+    for line in board[is_open].itertuples():
+        numbers["new_unclear"] = 100 * line.value
+        numbers["new_unclear_low"] = 100 * line.low
+        numbers["new_unclear_high"] = 100 * line.high
+        zero, texts = counted(rows, line.model, MAIN, 0, OFTEN)
+        numbers["new_unclear_zero"] = zero
+        numbers["n_new_unclear"] = texts
     words = board[board.id == "order"].verdict
     numbers["new_order_open"] = (words == claims.OPEN).sum()
     numbers["new_order_holds"] = (words == claims.HOLDS).sum()
