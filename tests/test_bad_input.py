@@ -1204,6 +1204,32 @@ def test_trainings_without_a_common_look_say_where_theirs_are():
         contextual.read_log(_log_at(range(1, 9), "train_loss"), without=steps)
 
 
+@pytest.mark.parametrize(
+    ("at", "is_read"), [("1,000", False), ("0,125", True), ("1,5", True)]
+)
+def test_a_comma_in_an_epoch_may_mean_thousands(at, is_read, tmp_path):
+    "Steps 1,000 were read as epoch 1; losses of three decimals are read as before"
+    lines = ["string;epoch;train_loss", f"a;{at};2,125"]
+    path = csv(tmp_path, "\n".join(lines), "log.csv")
+    if is_read:
+        (row,) = contextual.read_log(path).itertuples()
+        assert row.epoch == float(at.replace(",", "."))
+        assert row.train_loss == 2.125
+    else:
+        with pytest.raises(ValueError, match="epoch of a is '1,000': write"):
+            contextual.read_log(path)
+
+
+def test_an_address_in_place_of_a_file_is_said(capfd):
+    address = "https://example.com/x.csv"
+    for command in ("table", "ask"):
+        assert cli.main([command, "smollm2", address]) == 2
+        said = capfd.readouterr().err
+        assert "https://... is an address: download the file" in said
+    assert cli.main(["log", address]) == 2
+    assert "is an address" in capfd.readouterr().err
+
+
 def test_epochs_below_0_are_refused():
     with pytest.raises(ValueError, match="epoch -8 is negative"):
         contextual.read_log(_log_at(range(-8, 0), "train_loss"))

@@ -159,6 +159,11 @@ def losses_table(
 def _plain(column):
     "A column of a file with numbers, where it has nothing else"
     known = column.mask(column.isin(data.MISSING))
+    # 1,000 is a thousand, or one with three decimals: nobody can say
+    words = known.dropna().astype(str)
+    thousands = words.str.fullmatch(r"[1-9]\d{0,2},\d{3}")
+    if column.name in _CLOCKS and thousands.any():
+        return known
     for text in (
         known,
         known.astype("string").str.replace(",", ".", regex=False),

@@ -110,6 +110,11 @@ def _by_name(pairs):
 def _check_plain(*files):
     "ValueError for a pipe or a device in place of a file, which is read more than once"
     for file in filter(None, files):
+        # `Path` makes one slash of two
+        if address := re.match(r"\w{2,}:/+", str(file)):
+            raise ValueError(
+                f"{address[0].rstrip('/')}//... is an address: download the file, and give its path"
+            )
         is_usual = os.path.isfile(file) or os.path.isdir(file)
         if os.path.exists(file) and not is_usual:
             raise ValueError(
@@ -616,10 +621,10 @@ def _log(
         never: names of strings that are left out of all trainings, four or more
         out: file to draw (log.png)
     """
+    _check_plain(log, without, again)
     for file in (log, without, again):
         if file and not file.exists():
             raise ValueError(f"no file {file}")
-    _check_plain(log, without, again)
     _may_write(out, is_figure)
     from ..papers import paper
     from ..plots import to_png
