@@ -1437,7 +1437,13 @@ def gives(self: OpenAI, request: str) -> bool:
         return request in self.caps
     try:
         self.logprobs(_TRIAL_HEAD, [_TRIAL_ENDS[0]])
-    except (Unsupported, NoKey):
+    except NoKey:
+        return False
+    except Unsupported as e:
+        # why fewer measures come than the mode promises
+        reason = str(e).removeprefix(self.name)
+        self._say_once(reason)
+        self._add_page_line(f"{self.name}{reason}")
         return False
     return True
 

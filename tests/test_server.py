@@ -2183,6 +2183,16 @@ def test_no_log_probabilities_where_they_are_not_right(server, at, local, how):
     assert stored(at) == {} and "logprobs" not in model.caps
 
 
+def test_why_no_log_probabilities_come_is_said(server, at, local, capsys):
+    "`ask` left half of its measures out, and neither terminal nor page said why"
+    server.plan = Scoring(NONE[next(iter(NONE))], local)
+    model = load(at, "completion")
+    assert not model.gives("logprobs") and not model.gives("logprobs")
+    said = capsys.readouterr().err
+    assert said.count("does not give the log-probabilities") == 1
+    assert any("does not give the log-prob" in note for note in model.notes)
+
+
 def test_measures_of_a_served_model(server, at, local):
     "Recollection, membership, influence and bits by the same call as for a local model"
     from memnb.compare.asking import ask
