@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 
@@ -207,9 +208,18 @@ def typed(line, server):
         subprocess.run(
             ["make", "-n", *words[1:]], cwd=TOP, check=True, capture_output=True
         )
-    elif words[0] == "pip":
-        extras = re.fullmatch(r"\.\[([\w,]+)\]", words[2])[1].split(",")
+    elif words[0].endswith("pip"):
+        extras = re.fullmatch(r"\.\[([\w,]+)\]", words[-1])[1].split(",")
         assert {*extras} <= {*project()["optional-dependencies"]}, line
+        if "-c" in words:
+            assert (TOP / words[words.index("-c") + 1]).is_file(), line
+    elif words[:3] == ["python3", "-m", "venv"]:
+        assert find_spec("venv"), line
+    elif words[0] == ".venv/bin/jupyter":
+        config = re.search(r"--config=(\S+)", line)[1]
+        assert (TOP / config).is_file(), line
+    elif words[0] == ".venv/bin/memnb":
+        assert cli.main([*words[1:], "--help"]) == 0, line
     elif words[0] == "git":
         # what git says of the checkout changes nothing; what would is looked up only
         looks = words[1] in ("log", "diff", "show", "status")
@@ -228,6 +238,9 @@ def typed(line, server):
         given = dict(word.split("=", 1) for word in words[1:])
         assert {*given} <= {*os.environ}, line
         assert given.get("OPENAI_BASE_URL") == os.environ["OPENAI_BASE_URL"]
+    elif words in (["memnb", "table"], ["memnb", "ask"]):
+        # named in a sentence, without what it takes
+        assert cli.main([words[1], "--help"]) == 0, line
     elif words[0] == "memnb":
         assert cli.main(words[1:]) == 0, line
     else:
