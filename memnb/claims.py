@@ -749,7 +749,8 @@ def _advised(board: pd.DataFrame, paper: str) -> pd.DataFrame:
     why = board.why.fillna("")
     bound = why.eq("") & np.isinf(board.high.astype(float))
     why = why.mask(bound, "a lower bound: longer trainings may decide")
-    why = board.id.map(decides).fillna(why)
+    elsewhere = board.id.map(decides)
+    why = elsewhere.where(elsewhere.notna(), why)
     return board.assign(why=why.where(board.verdict == OPEN, board.why))
 
 
