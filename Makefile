@@ -71,15 +71,15 @@ check: .venv/.ready-all-dev  ## before a commit, half a minute: format, lint, ex
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/pytest tests/test_repo.py -q -n $(WORKERS)
 
-test: .venv/.ready-all-dask-dev  ## set up and run the tests, all notebooks included: a quarter of an hour on two idle cores
+test: .venv/.ready-all-dask-dev  ## set up and run the tests and the pages: eight minutes of two idle cores
 	$(BIN)/memnb fetch
 	$(BIN)/pytest tests -q -n $(WORKERS) -m 'not slow'
 
-test-slow: .venv/.ready-all-browser-dask-dev-docs-serve  ## what `make test-all` has beyond `make test`
+test-slow: .venv/.ready-all-browser-dask-dev-docs-serve  ## what `make test-all` has beyond `make test`: long notebooks, site, browser, real server, many kills
 	$(BIN)/memnb fetch
 	$(BIN)/pytest tests -q -n $(WORKERS) -m slow
 
-test-all: test test-slow  ## the same and site, browser, real server, many kills
+test-all: test test-slow  ## every test and every notebook
 
 mutate: .venv/.ready-all-dev  ## break memnb in forty places, in a copy, and say which test notices each: an hour
 	$(BIN)/memnb fetch

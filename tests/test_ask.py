@@ -43,6 +43,7 @@ def ask(server, folder, out):
     return subprocess.Popen(call, cwd=folder, env=own, **pipes)
 
 
+@pytest.mark.slow
 def test_asking_that_is_killed_goes_on(server, tmp_path):
     "No text is asked about twice but the few that were on their way, and the page is that of one run"
     rows = [dict(text=f"{i} {WORDS}") for i in range(N)]

@@ -245,6 +245,7 @@ def test_a_failure_leaves_the_finished_run_of_before_alone(house):
     assert identity.finished(good) and not identity.finished(bad)
 
 
+@pytest.mark.slow
 def test_a_dead_kernel_and_a_hang_are_failed_runs(house, capsys):
     write(
         house,
@@ -1121,6 +1122,7 @@ def test_long_words_in_parameters(house, capsys):
 # ---- time, signals
 
 
+@pytest.mark.slow
 def test_printing_without_end_is_stopped_at_the_deadline(house):
     write(house, "10_flood", 'while True: print("x"*1000)')
     yaml(house, "- notebook: flood\n")

@@ -137,13 +137,27 @@ def solved(path, out):
     return out
 
 
-APPENDICES = [
-    pytest.param(p, marks=pytest.mark.slow) if p.parent.name == "extra" else p
-    for p in NOTEBOOKS
-]
+# reference notebooks that train models, or read one again and again, for more than ten seconds
+LONG_NOTEBOOKS = {
+    "compare/asking",
+    "compare/measuring",
+    "iclinf/influence",
+    "iclinf/ladder",
+    "iclinf/measuring",
+    "rooms/hf",
+    "rooms/plant",
+    "tabular/measuring",
+}
 
 
-@pytest.mark.parametrize("path", APPENDICES, ids=IDS)
+def marked(path, name):
+    "The path of a notebook; those of appendices and the long ones are left to `make test-slow`"
+    if path.parent.name == "extra" or name in LONG_NOTEBOOKS:
+        return pytest.param(path, marks=pytest.mark.slow)
+    return path
+
+
+@pytest.mark.parametrize("path", map(marked, NOTEBOOKS, IDS), ids=IDS)
 def test_notebook_runs(
     path, tmp_path, home, warm, answers, shipped_answers, monkeypatch
 ):

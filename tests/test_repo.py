@@ -1012,10 +1012,14 @@ def test_long_tests_are_marked():
         "test_docs.py",
         "real_server",
         "test_kills_lose_nothing[25]",
+        "[rooms/hf]",
+        "[extra/planted]",
     ):
         assert name not in r.stdout
+    pages = [f"[{path.stem}]" for path in PAPER_NOTEBOOKS]
     for name in (
-        "test_notebooks.py",
+        *pages,
+        "[rooms/lm]",
         "test_server.py",
         "test_kills_lose_nothing[2]",
     ):
