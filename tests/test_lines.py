@@ -238,9 +238,6 @@ def typed(line, server):
         given = dict(word.split("=", 1) for word in words[1:])
         assert {*given} <= {*os.environ}, line
         assert given.get("OPENAI_BASE_URL") == os.environ["OPENAI_BASE_URL"]
-    elif words in (["memnb", "table"], ["memnb", "ask"]):
-        # named in a sentence, without what it takes
-        assert cli.main([words[1], "--help"]) == 0, line
     elif words[0] == "memnb":
         assert cli.main(words[1:]) == 0, line
     else:
