@@ -925,16 +925,20 @@ def _place_of_base(base: str, folder: Path) -> str:
 
     Raises ValueError for a path that leads to no folder.
     """
-    own = os.path.expanduser(base)
-    if os.path.isdir(own):
-        return own
+    base_folder = os.path.expanduser(base)
+    if os.path.isdir(base_folder):
+        return base_folder
     # the training may have run in any folder above
     for above in folder.parents:
-        if (above / own / "config.json").is_file():
-            return str(above / own)
-    if os.path.isabs(own) or own.startswith(".") or own.count("/") > 1:
+        if (above / base_folder / "config.json").is_file():
+            return str(above / base_folder)
+    if (
+        os.path.isabs(base_folder)
+        or base_folder.startswith(".")
+        or base_folder.count("/") > 1
+    ):
         raise ValueError(
-            f"hf:{folder.name} is an adapter, and the folder of its base, {own}, is not here: write where it is into "
+            f"hf:{folder.name} is an adapter, and the folder of its base, {base_folder}, is not here: write where it is into "
             "adapter_config.json (base_model_name_or_path)"
         )
     return base

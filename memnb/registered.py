@@ -419,7 +419,7 @@ def _boards_on(
     for seed in sorted({*rows.seed[is_mending]}):
         whole = _mended(first, rows[rows.seed == seed])
         later = _asked(claims.board(paper, whole, reported))
-        lines = {pair for pair, s in mended.items() if s == seed}
+        lines = {pair for pair, of_pair in mended.items() if of_pair == seed}
         board = _with_lines(board, later, lines)
     if not is_repeated.any():
         return board
