@@ -470,7 +470,28 @@ def planned(paper, *names):
                 yield run.parameters
 
 
-def test_a_run_in_place_of_a_faulty_one_is_planned_and_decides_alone():
+def test_a_run_in_place_of_a_faulty_one_decides_alone():
+    "The lines of `tabular` that were mended, from the rows of the later run and no others"
+    from memnb import claims, registered
+
+    (lines_of_asker,) = claims.rules("tabular").mended.values()
+    (seed,) = {*lines_of_asker.values()}
+    rows = results.frame_of(results.measured("tabular", confirm=True))
+    alone = claims.board("tabular", rows[rows.seed == seed])
+    confirmed = registered.confirmed_board("tabular")
+    for claim in lines_of_asker:
+        (line,) = confirmed[confirmed.id == claim].itertuples()
+        (later,) = alone[(alone.id == claim) & (alone.n > 0)].itertuples()
+        assert (line.value, line.low, line.high, line.n, line.verdict) == (
+            later.value,
+            later.low,
+            later.high,
+            later.n,
+            later.verdict,
+        )
+
+
+def test_a_run_in_place_of_a_faulty_one_is_planned():
     from memnb import claims, registered
 
     faulty = {}
