@@ -683,3 +683,14 @@ def test_the_guide_says_that_news_items_had_been_drawn_before(top):
     items_of_language = len(language.rules["S"])
     told = [len(new), items_of_language]
     assert told_of_new_texts(top, "contextual") == told
+
+
+def test_beside_the_board_stands_nothing_of_lengths_that_were_not_measured():
+    "As after a run of the profile `laptop`, whose rows of 1x16 and 1x8 take the place of the long trainings"
+    from memnb import capacity
+
+    rows = capacity.judged(results.measured("capacity"))
+    without = rows[~((rows.part == "steps") & (rows.config == "1x16"))]
+    beside = capacity.beside_board(without)
+    of_steps = beside[beside.quantity == "over what as many steps fill"]
+    assert {*of_steps.model} == {"1x32"}

@@ -1495,6 +1495,7 @@ def extraction_by_sample(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 # %% ../../nbs/capacity/claims.ipynb #d59a0002
+_COLUMNS_BESIDE = "item model quantity value low high n unit".split()
 # steps at which a model is as full as trainings on text have made it
 _STEPS_OF_TEXT = 3200
 
@@ -1519,6 +1520,8 @@ def _write_finer_peaks(tables: Tables, rows: Rows) -> None:
         ]
         write = rows.at(item="descent-place", model=config, unit="sizes")
         write.value("over capacity", *ends, n=len(ratio))
+        if config not in filled or config not in tables.room:
+            continue
         # the capacity is of the longest trainings
         held = tables.room[config] * trained.params.iloc[0]
         shorter = held / filled[config].max()
@@ -1533,7 +1536,10 @@ def _write_longer_totals(tables: Tables, rows: Rows) -> None:
         return
     shorter = bits.trainings(tables.rows, "text")
     sizes = shorter.n.isin(longer.n)
-    for trained, steps in ((shorter[sizes], "3,000"), (longer, "12,000")):
+    for of_steps, steps in ((shorter[sizes], "3,000"), (longer, "12,000")):
+        trained = of_steps[of_steps.config.isin(tables.room.index)]
+        if not len(trained):
+            continue
         room = trained.config.map(tables.room) * trained.params
         share = trained.disjoint / room
         for (config, n), cell in share.groupby([trained.config, trained.n]):
@@ -1598,9 +1604,12 @@ def beside_board(rows: pd.DataFrame | Tables) -> pd.DataFrame:
     """
     tables = rows if isinstance(rows, Tables) else Tables(rows)
     made = Rows()
+    # capacities are those of the longest trainings, which not every profile has
+    if not len(tables.room):
+        return pd.DataFrame(columns=_COLUMNS_BESIDE)
     _write_finer_peaks(tables, made)
     _write_longer_totals(tables, made)
     _write_equal_passes(tables, made)
     _write_spread_of_three(tables, made)
     _write_full_batches(tables, made)
-    return made.frame()
+    return made.frame().reindex(columns=_COLUMNS_BESIDE)
