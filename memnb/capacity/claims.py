@@ -1503,7 +1503,8 @@ _STEPS_OF_TEXT = 3200
 def _write_finer_peaks(tables: Tables, rows: Rows) -> None:
     "Where held-out loss has its peak, at sizes between those of `text`: over the capacity, and over what as many steps fill"
     finer = bits.trainings(tables.rows, "finer")
-    if not len(finer):
+    # capacities are those of the longest trainings, which not every profile has
+    if not (len(finer) and len(tables.room)):
         return
     finer = bits.over_capacity(finer, tables.rows, tables._capacities)
     lengths = select(tables.papers, part="steps", x=_STEPS_OF_TEXT)
@@ -1604,9 +1605,6 @@ def beside_board(rows: pd.DataFrame | Tables) -> pd.DataFrame:
     """
     tables = rows if isinstance(rows, Tables) else Tables(rows)
     made = Rows()
-    # capacities are those of the longest trainings, which not every profile has
-    if not len(tables.room):
-        return pd.DataFrame(columns=_COLUMNS_BESIDE)
     _write_finer_peaks(tables, made)
     _write_longer_totals(tables, made)
     _write_equal_passes(tables, made)
