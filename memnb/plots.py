@@ -75,6 +75,8 @@ _MODEL_NAMES = {
     "planted:forms-swapped": "SmolLM2, fine-tuned on other forms",
     "planted:forms and planted:wide": "SmolLM2, fine-tuned on forms, and on a wide table",
     "planted:wide, both halves": "SmolLM2, fine-tuned on a wide table",
+    "planted:wide-1, both halves": "SmolLM2, fine-tuned on a wide table, second draw of rows",
+    "planted:forms-1 and planted:wide-1": "SmolLM2, fine-tuned on forms, and on a wide table, second draws of rows",
 }
 
 # %% ../nbs/rooms/plots.ipynb #0f3ebc28

@@ -31,7 +31,7 @@ from memnb.tabular.planted import (
     FORMS,
     KNOWN,
     SECOND,
-    WIDE,
+    both_halves,
     pooled_eyes,
     pooled_gain,
     whole,
@@ -1122,6 +1122,44 @@ def _second_facts(measured: pd.DataFrame) -> dict:
     return numbers
 
 
+def _planting_of_wide(rows: pd.DataFrame, planting: str, word: str) -> dict:
+    """What the row test finds of a planting of the wide table, and what repetitions gain; none where it was not measured
+
+    Args:
+        rows: long rows
+        planting: name of the model, 'wide' or 'wide-1'
+        word: with which the names of facts begin
+    """
+    halves = [f"planted:{planting}", f"planted:{planting}-swapped"]
+    found = select(rows, part="eyes", model=halves, test="row_completion")
+    both = both_halves(planting)
+    gains = select(rows, part="own_contexts", item="paired", model=both)
+    gains = select(gains, quantity="more", dataset="adult")
+    if not len(gains):
+        return {}
+    gains = gains.set_index("times")
+    numbers = {}
+    for name, times in dict(often=64, control=0, found=4).items():
+        hits, asked = hits_of(found, times=times)
+        numbers[f"{word}_{name}"] = hits
+        numbers[f"{word}_{name}_rows"] = asked
+    for name, times in dict(gain=64, four=4).items():
+        ends = gains.loc[times, ["value", "low", "high"]]
+        numbers |= _in_points(f"{word}_{name}", *ends)
+    return numbers
+
+
+def _second_wide_facts() -> dict:
+    "The numbers of the second planting of the wide table, and of rows of all three tables in second plantings"
+    rows = results.measured("tabular", confirm=True)
+    numbers = _planting_of_wide(rows, "wide-1", "second_wide")
+    if not numbers:
+        return {}
+    every = pooled_gain(gains_of(rows, 4, "all"))
+    ends = every.value, every.low, every.high
+    return numbers | _in_points("second_every", *ends)
+
+
 def _wide_facts(measured: pd.DataFrame) -> dict:
     """The numbers of the wide table: what the row test finds, and what repetitions gain behind a context for each row
 
@@ -1130,21 +1168,9 @@ def _wide_facts(measured: pd.DataFrame) -> dict:
     Args:
         measured: all measured rows
     """
-    halves = ["planted:wide", "planted:wide-swapped"]
-    found = select(measured, part="eyes", model=halves, test="row_completion")
-    gains = select(measured, part="own_contexts", item="paired", model=WIDE)
-    gains = select(gains, quantity="more", dataset="adult")
-    if not len(gains):
+    numbers = _planting_of_wide(measured, "wide", "wide")
+    if not numbers:
         return {}
-    gains = gains.set_index("times")
-    numbers = {}
-    for name, times in dict(often=64, control=0, found=4).items():
-        hits, asked = hits_of(found, times=times)
-        numbers[f"wide_{name}"] = hits
-        numbers[f"wide_{name}_rows"] = asked
-    for name, times in dict(wide_gain=64, wide_four=4).items():
-        ends = gains.loc[times, ["value", "low", "high"]]
-        numbers |= _in_points(name, *ends)
     # rows of all three tables
     four = gains_of(measured, 4, "all")
     every = pooled_gain(four)
@@ -1200,6 +1226,7 @@ def facts(measured: pd.DataFrame) -> dict:
     numbers |= _exposure_facts(rows, measured)
     numbers |= _second_facts(measured)
     numbers |= _wide_facts(measured)
+    numbers |= _second_wide_facts()
     numbers |= _form_facts(measured)
     names = dict(model="planted:names", part="known_cell")
     cells = hits_of(rows, **names, times=24)

@@ -20,6 +20,7 @@ from memnb.tabular.planted import (
     FORMS,
     KNOWN,
     SECOND,
+    SECOND_WIDE,
     WIDE,
     pooled_eyes,
     whole,
@@ -972,15 +973,18 @@ _PLANTINGS = {
     FORMS: "first fine-tuning",
     SECOND: "second fine-tuning",
     WIDE: "a wide table",
+    SECOND_WIDE: "a wide table, second fine-tuning",
 }
 
 
 def second_planting() -> pd.DataFrame:
-    "Rows of the second fine-tuning in the forms of the tests, which were measured after all rules had been registered; maybe none"
+    "Rows of the second fine-tunings in the forms of the tests, which were measured after all rules had been registered; maybe none"
     rows = results.measured("tabular", confirm=True)
     if not len(rows):
         return rows
-    return rows[rows.model.str.startswith("planted:forms-1")]
+    return rows[
+        rows.model.str.startswith(("planted:forms-1", "planted:wide-1"))
+    ]
 
 
 def _gains_by_dose(
@@ -1012,8 +1016,8 @@ def _finds_by_dose(measured: pd.DataFrame, model: str) -> pd.DataFrame:
 def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
     """What a number of repetitions adds to accuracy, and what the tests find of the same rows, on one axis
 
-    A panel for each fine-tuning; the rows of the second are confirmatory, and stand beside those of `measured`. Labels of
-    the wide table were asked for behind a context for each row alone.
+    A panel for each fine-tuning; the rows of the second ones are confirmatory, and stand beside those of `measured`. Labels
+    of the wide table were asked for behind a context for each row alone.
 
     Args:
         measured: long rows, from `rows_of`

@@ -252,8 +252,9 @@ def both_halves(name: str) -> str:
     return f"planted:{name.removeprefix('planted:').removesuffix('-swapped')}, both halves"
 
 
-# rows in the forms of the tests, two fine-tunings, and rows of a wide table
-FORMS, SECOND, WIDE = map(both_halves, ("forms", "forms-1", "wide"))
+# rows in the forms of the tests, and rows of a wide table, two fine-tunings each
+FORMS, SECOND = map(both_halves, ("forms", "forms-1"))
+WIDE, SECOND_WIDE = map(both_halves, ("wide", "wide-1"))
 
 
 def whole(rows: pd.DataFrame) -> pd.DataFrame:
