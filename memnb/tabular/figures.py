@@ -1040,11 +1040,19 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
     gains = select(gains, model=[*found])
     marks = dict(zip(_FINDS, "os^"))
     with plots.style():
-        size = 2.9 * len(found) + 2.4, 3.2
+        columns = min(len(found), 2)
+        lines = -(-len(found) // columns)
         fig, axs = plt.subplots(
-            1, len(found), figsize=size, sharey=True, squeeze=False
+            lines,
+            columns,
+            figsize=(2.9 * columns + 2.4, 3.2 * lines),
+            sharey=True,
+            squeeze=False,
+            layout="constrained",
         )
-        for ax, (model, rows) in zip(axs[0], found.items()):
+        for ax in axs.flat[len(found) :]:
+            ax.set_axis_off()
+        for ax, (model, rows) in zip(axs.flat, found.items()):
             series = {}
             for test in _FINDS:
                 points = rows[rows.test == test]
@@ -1057,9 +1065,10 @@ def fig_x_doses(measured: pd.DataFrame, reported: pd.DataFrame = None):
                 series[_OWN_GAIN] = own, look | dict(mfc="white")
             _draw_doses(ax, series)
         if len(found) > 1:
-            for ax, model in zip(axs[0], found):
+            for ax, model in zip(axs.flat, found):
                 ax.set_title(_PLANTINGS[model])
-        axs[0][0].set_ylabel("percent, and points of accuracy")
+        for ax in axs[:, 0]:
+            ax.set_ylabel("percent, and points of accuracy")
         # the first panel has every series
         series = axs[0][0].get_legend_handles_labels()
         axs[0][-1].legend(*series, loc="upper left", bbox_to_anchor=(1, 1))
