@@ -575,6 +575,9 @@ def test_the_guide_says_which_rows_of_the_second_planting_had_been_in_the_first(
         numbers += [(both.source == source).sum(), of_source.sum()]
     alike = both[both.times == both.times_new]
     numbers += [len(alike), (alike.times == 0).sum()]
+    wide, wide_again = plant.truth("wide"), plant.truth("wide-1")
+    assert {*wide.text}.isdisjoint(wide_again.text)
+    numbers += [0, len(wide_again)]
     assert told_of_new_texts(top, "tabular") == numbers
 
 
