@@ -476,6 +476,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                                       'memnb.compare.claims._against': ('compare/claims.html#_against', 'memnb/compare/claims.py'),
                                       'memnb.compare.claims._facts_of_ask': ( 'compare/claims.html#_facts_of_ask',
                                                                               'memnb/compare/claims.py'),
+                                      'memnb.compare.claims._facts_of_new_rows': ( 'compare/claims.html#_facts_of_new_rows',
+                                                                                   'memnb/compare/claims.py'),
                                       'memnb.compare.claims._quantile': ('compare/claims.html#_quantile', 'memnb/compare/claims.py'),
                                       'memnb.compare.claims._smallest': ('compare/claims.html#_smallest', 'memnb/compare/claims.py'),
                                       'memnb.compare.claims._unlike': ('compare/claims.html#_unlike', 'memnb/compare/claims.py'),

@@ -259,6 +259,19 @@ def _facts_of_ask(rows: pd.DataFrame) -> dict:
     }
 
 
+def _facts_of_new_rows() -> dict:
+    "The pair of measures that agrees most on confirmatory rows, and whether the size is the largest; nothing without rows"
+    rows = results.measured("compare", confirm=True)
+    if not len(rows):
+        return {}
+    pairs = agreement(rows)
+    most = pairs.loc[pairs.value.idxmax()]
+    return dict(
+        new_alike=most.value,
+        new_alike_largest=bool(most.config == "2x64" and most.low > 0),
+    )
+
+
 def facts(measured: pd.DataFrame) -> dict:
     "The numbers that the prose of the page names, and what its words say without one: name -> number or truth"
     rows = results.runs(measured)
@@ -296,13 +309,25 @@ def facts(measured: pd.DataFrame) -> dict:
     by_gain = sets[sets["item"].isin(["rmia", "informia"])]
     one_spread = smaller[smaller["item"] == "lira_few"]
     reliable = pairs[["item", "other"]].drop_duplicates().values.tolist()
+    # false positives at their own thresholds, which are zero
+    called_all = select(rows, part="called", group="not shown")
+    false_calls = called_all.groupby("item").value.mean()
+    at_zero = false_calls[["counterfactual", "bits", "ratio"]]
+    # AUC with all other models, less that with three of them
+    by_models = select(rows, part="models").pivot_table("value", "item", "x")
+    by_more = by_models.iloc[:, -1] - by_models[3]
     named |= _facts_of_ask(rows)
+    named |= _facts_of_new_rows()
     false = select(rows, part="asked", group="false discoveries").value
     named["discoveries"] = bool(false.max() < 0.05)
     return named | dict(
         extraction=100 * once[once["item"] == "extractable"].value.max(),
         blind=bool(once[once["item"] == "extractable"].value.max() < 0.01),
         half=bool(unseen.min() > 0.5),
+        even=bool(at_zero.between(0.4, 0.6).all()),
+        contextual_false=100 * false_calls["contextual"],
+        few_contextual=by_more["contextual"],
+        few_lira=by_more["lira"],
         strict=bool(strictest.value.min() > 0.5),
         large=bool(
             at_five[

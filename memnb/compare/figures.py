@@ -397,6 +397,8 @@ def fig3(axs: np.ndarray, rows: pd.DataFrame):
     )
     e = _means(rows, "item", "x", part="epoch", times=1)
     p = select(rows, part="pool", times=1)
+    of_size = " and ".join(sorted({*p.config}))
+    of_texts = " and ".join(sorted({*p.dataset}))
     along = (
         (m, "x", "further trainings"),
         (e, "x", "epoch"),
@@ -408,8 +410,8 @@ def fig3(axs: np.ndarray, rows: pd.DataFrame):
     return (
         "AUC of texts seen once. Left: by the further models that a measure needs, which are none, one reference, or "
         "the other models of a pool (the first three, seven, or all). Middle: after each epoch; extraction and influence "
-        "at the end only. Right: models of one size and seed, by the number of texts in their pool; intervals "
-        "are over texts."
+        f"at the end only. Right: models of size {of_size}, one seed, by the number of texts in their pool, from {of_texts}; "
+        "intervals are over texts."
     )
 
 # %% ../../nbs/compare/figures.ipynb #d90712f7
