@@ -603,6 +603,56 @@ def codec_facts(rows: pd.DataFrame) -> dict:
     return numbers
 
 
+def turned_facts(*tables: pd.DataFrame) -> dict:
+    """The areas under the curve of CoDeC if its rule is read the other way round, beside those of recall.
+
+    Args:
+        *tables: measured rows, of pairs of the recipe of five topics
+    """
+    scores = dict(part="codec", quantity="auc", other=["codec", "recall"])
+    # there may be no confirmatory rows
+    tables = [table for table in tables if len(table)]
+    areas = pd.concat([results.select(table, **scores) for table in tables])
+    numbers = {}
+    for form in ("text", "csv"):
+        of_form = areas[areas["item"] == form]
+        of_form = of_form.pivot(index="model", columns="other", values="value")
+        # recall was asked of pairs alone
+        of_form = of_form.dropna()
+        turned = 1 - of_form.codec
+        is_better = turned > of_form.recall
+        numbers[f"turned_{form}"] = int(is_better.sum())
+        numbers[f"n_turned_{form}"] = len(of_form)
+        if form == "text":
+            numbers["turned"] = bool(is_better.all())
+            numbers["turned_least"] = turned.min()
+            numbers["recall_most"] = of_form.recall.max()
+    return numbers
+
+
+def context_facts(rows: pd.DataFrame, verdict: dict) -> dict:
+    """On which pairs of models, and on what, it depends whether pairs alone raise recall.
+
+    Args:
+        rows: measured rows that claims are judged by
+        verdict: of each line of the board, by claim and model
+    """
+    words = {pair: verdict["context", pair] for pair in (FIVE, THREE, BRIDGED)}
+    numbers = {}
+    numbers["context"] = words[FIVE] == words[BRIDGED] == claims.OPEN
+    numbers["context_three"] = words[THREE] == claims.FAILS
+    alone = results.select(
+        rows, part="effect", item="context", quantity="change"
+    ).set_index("model")
+    # intervals of this claim by itself, as the rows have them
+    above = alone.low > 0
+    reaches = alone.high >= TEN_POINTS
+    is_held = above & reaches
+    is_turned = is_held[BRIDGED] and not is_held[FIVE]
+    numbers["context_holm"] = bool(is_turned and numbers["context"])
+    return numbers
+
+
 def facts(measured: pd.DataFrame) -> dict:
     """The numbers that the prose of the page names, of all measured rows: name -> number, or True or False
 
@@ -630,6 +680,7 @@ def facts(measured: pd.DataFrame) -> dict:
     )
     numbers["csv_never"], numbers["n_never"] = counted(rows, THREE, MAIN, K, 0)
     numbers["bridged_zero"] = counted(rows, BRIDGED, MAIN, 0, OFTEN)[0]
+    numbers["bridged_few"] = counted(rows, BRIDGED, MAIN, K, OFTEN)[0]
     numbers["lift"] = lift(rows, FIVE, OFTEN)
     numbers["csv_lift"] = lift(rows, THREE, OFTEN)
     numbers["no_lift"] = max(lift(rows, pair, 0) for pair in (FIVE, THREE)) <= 0
@@ -640,6 +691,11 @@ def facts(measured: pd.DataFrame) -> dict:
     numbers["copy_most"] = 100 * copied[["rte", "trec", "dbpedia"]].max()
     numbers |= codec_facts(rows)
     numbers |= new_pair_facts(rows)
+    fresh = results.measured("icl", confirm=True)
+    numbers |= turned_facts(rows, fresh)
+    reported = results.reported("icl")
+    changed = results.select(reported, what="verdicts_changed")
+    numbers["verdicts_changed"] = 100 * float(changed.value.iloc[0])
     derivable = results.select(rows, quantity="derivable", dataset="wnli")
     numbers["derivable"] = derivable.value.iloc[0]
     for name, pair in dict(five=FIVE, three=THREE, bridged=BRIDGED).items():
@@ -670,7 +726,8 @@ def facts(measured: pd.DataFrame) -> dict:
     )
     numbers["shuffled"] = all_are(claims.HOLDS, ("shuffled", BRIDGED))
     numbers["key"] = all_are(claims.HOLDS, ("key", BRIDGED))
-    numbers["context"] = all_are(claims.OPEN, ("context", BRIDGED))
+    numbers |= context_facts(rows, verdict)
+    numbers["bridged_open"] = all_are(claims.OPEN, ("surface", BRIDGED))
     numbers["levels"] = all_are(
         claims.OPEN, ("levels", BRIDGED), ("stable", BRIDGED)
     )
@@ -680,10 +737,9 @@ def facts(measured: pd.DataFrame) -> dict:
     numbers["order_holds"] = (orders == claims.HOLDS).sum()
     for word in ("open", "holds"):
         numbers[f"order_{word}"] += numbers.pop(f"new_order_{word}", 0)
-    changed = dict(part="effect", item="order", quantity="change")
+    by_order = dict(part="effect", item="order", quantity="change")
     changes = [
-        results.select(table, **changed).value
-        for table in (rows, results.measured("icl", confirm=True))
+        results.select(table, **by_order).value for table in (rows, fresh)
     ]
     changes = pd.concat(changes)
     numbers["order_least"] = 100 * changes.min()
