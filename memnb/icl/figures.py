@@ -181,9 +181,10 @@ def fig2(measured: pd.DataFrame, reported: pd.DataFrame):
         _legend(fig, axs.flat)
     caption = (
         "Share of instances reproduced, in the three settings of the paper. Of the fine-tuned "
-        "models it is known what they were trained on: memory is the distance from the dotted "
-        "controls. Hollow, what the paper prints: for pairs with labels the range of its four data sets, "
-        "and single data sets with 200 demonstrations."
+        f"models, of texts repeated {OFTEN} times or more; memory is the distance from the dotted "
+        "controls. Hollow, from the paper: for pairs with labels the range of its four data sets, one for 25 and 50 "
+        "demonstrations and one for 100 and 200, and single data sets with 200; for only pairs WNLI, as the printed "
+        "rate less the printed loss."
     )
     title = "Memorization by number of demonstrations"
     return plots.finish(fig, title, _foot(measured, cells), caption)
@@ -415,7 +416,9 @@ def fig_x_elements(measured: pd.DataFrame, reported: pd.DataFrame = None):
     caption = (
         "Each point is a difference in differences: the change of recall from one prompt to another, "
         "for training texts minus controls. In the grey band a change would not matter. Models of "
-        "three topics recall a twentieth, whatever the prompt, so that only gains could show."
+        "three topics recall a twentieth, whatever the prompt, so that only gains could show. Intervals are of each "
+        "change by itself; of gains from demonstrations, and of pairs alone, verdicts use wider ones (Holm, five "
+        "claims a pair)."
     )
     n = f"{changes.n.min():.0f} to {changes.n.max():.0f} texts per point"
     foot = plots.foot(
@@ -511,7 +514,8 @@ def _draw_pairs(measured: pd.DataFrame, title: str):
     caption = (
         "Left: recall without demonstrations (hollow) and after 25 (filled). Right: the change for training texts minus "
         "that for controls; in the grey band it would not matter. The mean takes a pair as one unit (random "
-        "effects, Student's t). Below each name: repetitions, and the share of the commonest label."
+        "effects, Student's t). Below each name: repetitions, and the share of the commonest label. Intervals are of "
+        "each change by itself; verdicts use wider ones (Holm, five claims a pair)."
     )
     if len(units) < len(pairs):
         caption += " Bridged, which is three topics trained further, is not in the mean."

@@ -134,9 +134,8 @@ def tab_recall(rows: pd.DataFrame, setting: str = MAIN) -> pd.DataFrame:
         f"{e + c:.0f} of {n}" for e, c, n in zip(d.exact, d.near_exact, d.n)
     ]
     d = d.assign(said=texts, at=[f"k = {x:.0f}" for x in d.k])
-    groups = d.who.map(
-        dict(shown="in training", never="controls", unknown="not known")
-    )
+    often = f"repeated {OFTEN} times or more"
+    groups = d.who.map(dict(shown=often, never="controls", unknown="not known"))
     d["items"] = d.name + ": " + groups
     t = d.pivot_table(
         index="items", columns="at", values="said", aggfunc="first", sort=False
