@@ -929,7 +929,7 @@ def curve(judged: pd.DataFrame, claim: str, model: str = "") -> "Axes":
 
 # %% ../nbs/rooms/claims.ipynb #650f0b70
 def _scaled(line: NamedTuple) -> dict:
-    "Numbers of a line on the scale of a forest: bounds about zero, what speaks for the claim at the right"
+    "Numbers of a line on a scale of its own: bounds about zero, what speaks for the claim at the right, the farthest at 1"
     centre = (line.no + line.yes) / 2
     # what lies below its bounds is turned around
     sign = -1 if line.side == "below" else 1
@@ -964,7 +964,7 @@ def _draw_line(axes: "Axes", place: int, line: NamedTuple) -> None:
 
 # %% ../nbs/rooms/claims.ipynb #46925870
 def _dress(axes: "Axes", names: list[str]) -> None:
-    "Names of the lines, the scale, and a legend below"
+    "Names of the lines, the directions, and a legend below"
     axes.set_yticks(range(len(names)), names)
     axes.set_xticks([-1, 1], ["against", "for"])
     axes.set_xlabel("small strokes: the bounds, no and yes", fontsize=7)

@@ -697,3 +697,51 @@ def test_beside_the_board_stands_nothing_of_lengths_that_were_not_measured():
     beside = capacity.beside_board(without)
     of_steps = beside[beside.quantity == "over what as many steps fill"]
     assert {*of_steps.model} == {"1x32"}
+
+
+def test_tables_of_capacity_say_which_term_is_smaller_and_what_gives_alpha():
+    "Of min(alpha P, H): 1x32 on 384 sequences of 64 tokens has alpha P = 230,452 and H = 270,336"
+    from memnb import capacity
+
+    rows = capacity.judged(results.measured("capacity"))
+    printed = results.reported("capacity")
+    lengths = capacity.tab2(rows, printed)
+    of_32 = lengths["expected (1x32)"].to_dict()
+    below = dict.fromkeys((4, 8, 16, 32), "H")
+    assert of_32 == below | dict.fromkeys((64, 128, 256), "αP")
+    vocabularies = capacity.tab3(rows, printed)
+    assert vocabularies.loc[2048, "expected (1x32)"] == "αP"
+    # an error of zero that follows from the choice of alpha is none
+    errors = [*lengths.filter(like="α ="), *vocabularies.filter(like="α =")]
+    assert len(errors) == 4
+    both = pd.concat([lengths, vocabularies])
+    assert (both.filter(like="α =") == "gives α").to_numpy().sum() == 2
+    assert not both.isin([0.0]).to_numpy().any()
+
+
+def test_table_1_of_capacity_tells_formats_apart():
+    from memnb import capacity
+
+    rows = capacity.judged(results.measured("capacity"))
+    table = capacity.tab1(rows, results.reported("capacity"))
+    assert not table.duplicated(["model", "precision"]).any()
+    assert {*table.precision} == {"fp32", "bf16, in use", "bf16, stored"}
+
+
+@pytest.mark.parametrize("profile", ["", "laptop", None])
+def test_table_of_equal_passes(profile):
+    "A line a setting and a mean with its interval; none without rows"
+    from memnb import capacity
+
+    measured = results.measured("capacity")
+    rows = capacity.judged(measured, profile) if profile != "" else measured[:0]
+    table = capacity.tab_x_passes(rows)
+    if profile == "":
+        assert not len(table)
+        return
+    means = table[table.setting == "mean of all"]
+    assert [*means.varied] == ["length, S", "vocabulary, V"]
+    assert (means["95 %"] != "").all()
+    settings = table.drop(means.index)
+    assert (settings["95 %"] == "").all()
+    assert settings.groupby("varied").setting.nunique().tolist() == [4, 5]

@@ -1304,6 +1304,7 @@ _BESIDE = dict(
     ),
     total_short16=("total", "1x16", "3,000 steps, 1536 texts"),
     total_long16=("total", "1x16", "12,000 steps, 1536 texts"),
+    total_most16=("total", "1x16", "12,000 steps, 3072 texts"),
     equal_length=("length", "1x16", "error at equal passes"),
     equal_vocab=("vocab", "1x16", "error at equal passes"),
     overlap=("spread", "1x32", "overlap"),
@@ -1338,6 +1339,28 @@ def _facts_beside(tables: Tables) -> dict:
     return named
 
 
+def _facts_of_recipes(tables: Tables) -> dict:
+    "What other ways to have 16 bits keep, and what twice the steps add to the bits of text at most, in percent"
+    costs = bits.precision_costs(tables.rows)
+    kept = costs[costs.config == "1x16"].set_index("precision").kept
+    totals = ["unintended", "disjoint"]
+    doubled = bits.trainings(tables.rows, "doubled")
+    most = np.nan
+    if len(doubled) and len(tables.text):
+        # of the same texts, with twice the steps
+        same = ["config", "n", "run"]
+        shorter = tables.text.set_index(same)[totals]
+        longer = doubled.set_index(same)[totals]
+        ratios = longer / shorter.reindex(longer.index)
+        # the reference itself has no bits beyond it
+        most = ratios.where(shorter > 0).max(axis=None)
+    return dict(
+        bf16_random=100 * kept.get("bf16-stochastic", np.nan),
+        bf16_in_use=100 * kept.get("bf16", np.nan),
+        doubled_most=100 * (most - 1),
+    )
+
+
 def facts(rows: pd.DataFrame) -> dict:
     "The numbers that the prose of the page names, and what its words say without one: name -> number or truth"
     reported = results.reported("capacity")
@@ -1364,6 +1387,7 @@ def facts(rows: pd.DataFrame) -> dict:
     named["text16"] = f1.get(("1x16", 3072), np.nan)
     named |= _facts_of_most_texts(tables)
     named["bf16"] = 100 * of("precision", "1x16")
+    named |= _facts_of_recipes(tables)
     named["best8"] = of("bits", "1x8")
     named["codes"] = 100 * of("codes", "1x16")
     alike = stats[stats.item == "alike"]

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['fig2', 'fig6', 'fig_x_found', 'fig_x_precision', 'fig13', 'fig15', 'fig4', 'fig_x_total', 'fig11', 'fig18',
-           'fig_x_map', 'fig16', 'fig17', 'fig_x_given', 'tab1', 'tab2', 'tab3', 'tab4', 'tab_x_validation',
-           'tab_x_membership']
+           'fig_x_map', 'fig16', 'fig17', 'fig_x_given', 'tab1', 'tab2', 'tab3', 'tab_x_passes', 'tab4',
+           'tab_x_validation', 'tab_x_membership']
 
 # %% ../../nbs/capacity/figures.ipynb #e917a637
 import re
@@ -25,6 +25,7 @@ from memnb.capacity.attack import (
     predictions,
     validation,
 )
+from .claims import beside_board
 from .method import LN2, accuracy_bound, auc_of_bits, f1_of_bits
 from .text import shown_prefixes
 from ..stats import mean_ci
@@ -415,7 +416,7 @@ def fig13(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         plots.foot(every, "one training per point"),
         "Points: bits memorized. Dashed: min(αP, H), with the α that the same trainings reach at S = 64, "
         "V = 2048. The larger model has 384 sequences throughout, as the paper has 4096. The smaller has data of "
-        "4.8 bits per parameter throughout, so that only S or V differs.",
+        "4.8 bits per parameter throughout. With S or V the numbers of parameters and of passes change, too.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #8aa2a32b
@@ -464,8 +465,9 @@ def fig15(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
             f"{t.pairs.max():.0f} pairs per training",
             "95 % t over replicates",
         ),
-        "Left: F1 of a threshold at the median loss, for a model that is full from the second size on; "
-        "dashed, what the bits predict. Right: F1 and AUC of all trainings on random tokens against the "
+        "Left: F1 of a threshold at the median loss, for a model whose data exceed its capacity at every size "
+        "(at the largest, its training is too short to fill it); dashed, what the bits predict. "
+        "Right: F1 and AUC of all trainings on random tokens against the "
         "nats stored per sequence. Solid: the two formulas of section 7. Dash-dotted: the bound on the accuracy "
         "of every attack, 1/2 + sqrt(b/8); F1 at the median loss is one.",
     )
@@ -634,8 +636,8 @@ def fig18(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         **look,
     )
     for form, ls, name in (
-        ("consistent", "-", "paper's law"),
-        ("printed", ":", "as printed"),
+        ("consistent", "-", "fitted to the paper's sizes"),
+        ("printed", ":", "as published (unverified)"),
     ):
         f1 = np.minimum(membership_law(x, 1, form), 1)
         b.plot(
@@ -669,9 +671,9 @@ def fig18(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
     return (
         plots.foot(text, f"{len(text)} trainings"),
         "Left: share of texts that greedy decoding completes verbatim from their first tokens, of training "
-        "and of held-out texts. Right: F1 of each training, the sigmoid of the paper, and the same form "
-        "fitted to ours; both exceed 1 and are cut off there. Open circles are the six sizes that the paper prints. The "
-        "law as it is printed (dotted) misses them and rises with the data.",
+        "and of held-out texts. Right: F1 of each training, a sigmoid fitted to the six sizes that the paper prints (open "
+        "circles), and the same form fitted to ours; both exceed 1 and are cut off there. Dotted: the law as we know it from "
+        "the published version, not verified. It misses the circles and rises with the data.",
     )
 
 # %% ../../nbs/capacity/figures.ipynb #45892b2d
@@ -881,22 +883,30 @@ def fig_x_given(ax: Any, measured: pd.DataFrame, reported: pd.DataFrame):
     )
 
 # %% ../../nbs/capacity/figures.ipynb #322ec183
+# formats of numbers in Table 1: rounded for the products alone, or stored so
+_FORMATS = {
+    "fp32": "fp32",
+    "bf16": "bf16, in use",
+    "bf16-stored": "bf16, stored",
+}
+
+
 def tab1(measured: pd.DataFrame, reported: pd.DataFrame):
     "Table 1: capacity and bits per parameter, the paper's and ours, of the models that were measured"
-    capacities = bits.capacities(measured).replace(
-        dict(precision={"bf16-stored": "bf16"})
-    )
+    capacities = bits.capacities(measured)
     capacities = capacities[
         (capacities.vocab == 2048)
         & (capacities.length == 64)
-        & capacities.precision.isin(["fp32", "bf16"])
+        & capacities.precision.isin([*_FORMATS])
     ]
     rows = []
     every_end = bits.both_endings(measured)
     sizes = every_end.groupby("config").n.nunique()
     ends = bits.law_ends(every_end)
     for r in capacities.itertuples():
-        paper = bits.paper_capacity(reported, r.precision).set_index("config")
+        # the paper does not say where its numbers are rounded
+        printed = r.precision.removesuffix("-stored")
+        paper = bits.paper_capacity(reported, printed).set_index("config")
         e = (
             ends.loc[r.config]
             if r.config in ends.index and r.precision == "fp32"
@@ -915,7 +925,7 @@ def tab1(measured: pd.DataFrame, reported: pd.DataFrame):
             dict(
                 model=r.config,
                 parameters=f"{r.params:,.0f}",
-                precision=r.precision,
+                precision=_FORMATS[r.precision],
             )
             | {
                 "paper": f"{paper.bpp[r.config]:.2f}"
@@ -933,7 +943,10 @@ def tab1(measured: pd.DataFrame, reported: pd.DataFrame):
 
 # %% ../../nbs/capacity/figures.ipynb #41121717
 def _sweep_table(measured: pd.DataFrame, reported: pd.DataFrame, part, where):
-    "Errors of min(alpha P, H): the paper's and ours"
+    """Errors of min(alpha P, H), in percent, the paper's and ours, and which of the two is smaller
+
+    A training that alpha is read off has no error.
+    """
     r = reported[
         (reported["where"] == where) & (reported.what == "error")
     ].astype(dict(x=float))
@@ -945,9 +958,10 @@ def _sweep_table(measured: pd.DataFrame, reported: pd.DataFrame, part, where):
         alpha = bits.reached_alpha(trained, c)
         e = bits.with_expected(g, alpha).set_index(part)
         name = f"{c}, α = {e.alpha.iloc[0]:.2f}"
+        gives_alpha = np.isclose(e.bits, alpha * e.params)
         columns = {
-            name: e.error,
-            "expected": np.where(e.entropy > bits.MOST * e.params, "αP", "H"),
+            name: e.error.round(2).astype(object).mask(gives_alpha, "gives α"),
+            "expected": np.where(alpha * e.params < e.entropy, "αP", "H"),
         }
         columns = {
             f"{k} ({c})" if k in table else k: v for k, v in columns.items()
@@ -964,6 +978,39 @@ def tab2(measured: pd.DataFrame, reported: pd.DataFrame):
 def tab3(measured: pd.DataFrame, reported: pd.DataFrame):
     "Table 3: errors of min(alpha P, H) by vocabulary, in percent"
     return _sweep_table(measured, reported, "vocab", "Table 3")
+
+
+def tab_x_passes(
+    measured: pd.DataFrame,
+    reported: pd.DataFrame = None,
+) -> pd.DataFrame:
+    """Errors of min(alpha P, H) where all settings of a sweep have equal passes, and their mean with its interval
+
+    Args:
+        measured: rows
+        reported: unused, as all tables have it
+    """
+    beside = beside_board(measured)
+    # as text: without rows a column has no type
+    quantity = beside.quantity.astype(str)
+    errors = beside[quantity.str.startswith("error")]
+    if not len(errors):
+        return errors
+    names = dict(length="length, S", vocab="vocabulary, V")
+    # a mean over settings has none of its own
+    setting = quantity[errors.index].str.extract(r"(\d+)$")[0]
+    low = errors.low.map("{:.1f}".format)
+    high = errors.high.map("{:.1f}".format)
+    table = pd.DataFrame(
+        {
+            "model": errors.model,
+            "varied": errors.item.map(names),
+            "setting": setting.fillna("mean of all"),
+            "error, %": errors.value.map("{:.1f}".format),
+            "95 %": (low + " to " + high).where(setting.isna(), ""),
+        }
+    )
+    return table.reset_index(drop=True)
 
 # %% ../../nbs/capacity/figures.ipynb #bf5d3d95
 def tab4(measured: pd.DataFrame, reported: pd.DataFrame = None):
