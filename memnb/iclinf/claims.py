@@ -28,7 +28,7 @@ from .attack import gaussian_epsilon, gaussian_mu
 from .figures import by_size, fig1, fig3, fig6, tuned_pairs
 from .ladder import rung_number, training_number
 from .measuring import RUN_BY, right_and_guess
-from .method import DELTA
+from .method import DELTA, ORDERS
 from .prompts import audit_prompts
 from ..plots import picture
 from ..results import Rows, runs, select
@@ -576,6 +576,15 @@ def _solved_facts(reported: pd.DataFrame) -> dict:
         numbers[f"{name}-most"] = shares.max()
         numbers[f"{name}-10"] = 100 * getattr(at_ten, column)
     numbers["chosen-order-10"] = at_ten.chosen_alpha
+    by_target = read.set_index("target")
+    numbers["chosen-half"] = 100 * by_target.chosen_share[0.5]
+    smallest = by_target.chosen_alpha[[0.5, 1.0]]
+    numbers["chosen-order-1"] = smallest[1.0]
+    numbers["chosen-at-end"] = bool((smallest == ORDERS[-1]).all())
+    # of the bound, of all printed rows
+    used = 100 * solved(reported).use
+    numbers["used-paper-least"] = used.min()
+    numbers["used-paper-most"] = used.max()
     return numbers
 
 
@@ -614,7 +623,56 @@ def _measured_facts(rows: pd.DataFrame) -> dict:
     signed = select(rows, part="shots", setting="signed", quantity="loss")
     for shots in (1, 2, 4, 8):
         numbers[f"signed-{shots}"] = _first_value(signed, shots=shots)
+    numbers |= _attack_facts(attacks)
+    numbers |= _tuning_facts(select(rows, part="ladder", dataset="goods"))
     return numbers | _audit_facts(rows)
+
+
+def _attack_facts(attacks: pd.DataFrame) -> dict:
+    """What the attack shows of a known epsilon, in percent, and what it could show at most
+
+    Args:
+        attacks: rows of mechanisms and of pairs of prompts
+    """
+    of_attack = select(attacks, quantity="attack")
+    numbers = {}
+    numbers["attack-most"] = _first_value(attacks, quantity="attack_most")
+    numbers["outputs"] = of_attack.n.max()
+    known = attacks.assign(other=attacks.other.fillna(""))
+    known = known.pivot_table(
+        index=["item", "other"], columns="quantity", values="value"
+    )
+    known = known[known.truth > 0]
+    shown = 100 * known.attack / known.truth
+    kinds = shown.index.get_level_values("item")
+    of_pairs = shown[kinds.isin(["leaking", "copied", "ordinary"])]
+    numbers["shown-pairs"] = of_pairs.mean()
+    numbers["shown-noise"] = shown[kinds.str.startswith("Gaussian")].mean()
+    is_simple = kinds.str.contains("randomised|exponential")
+    numbers["shown-simple-least"] = shown[is_simple].min()
+    numbers["shown-simple-most"] = shown[is_simple].max()
+    numbers["shown-below"] = bool((known.attack <= known.truth).all())
+    return numbers
+
+
+def _tuning_facts(goods: pd.DataFrame) -> dict:
+    """Accuracy before and along the tuning on the form of the prompts, in percent, and whether the loss falls at once
+
+    Args:
+        goods: rows of all trainings about commodities
+    """
+    prompts = goods.model.map(rung_number)
+    right = 100 * goods.value[goods.quantity == "accuracy"]
+    numbers = {}
+    numbers["right-untuned"] = right[prompts == 0].mean()
+    numbers["right-24"] = right[prompts == 24].mean()
+    for count in (24, 384):
+        numbers[f"right-{count}-least"] = right[prompts == count].min()
+        numbers[f"right-{count}-most"] = right[prompts == count].max()
+    numbers["tuning-queries"] = goods.n.max()
+    change = goods[(goods.quantity == "difference") & (prompts == 24)]
+    numbers["tuning-24"] = bool((change.high < 0).all())
+    return numbers
 
 
 def _audit_facts(rows: pd.DataFrame) -> dict:
@@ -649,6 +707,16 @@ def _audit_facts(rows: pd.DataFrame) -> dict:
             if quantity in table and target in table.index:
                 value = table.loc[target, quantity]
                 numbers[f"{quantity}-{target}"] = value
+    numbers["games"] = select(audited, quantity="mu").n.max()
+    used = select(rows, part="audit", quantity="used", item="", delta=DELTA)
+    others = 100 * used.value[used.setting == "s-1"]
+    numbers["used-ours-most"] = others.max()
+    of_table4 = used[(used.setting == "s") & (used["where"] == "Table 4")]
+    numbers["used-all-least"] = 100 * of_table4.value.min()
+    numbers["used-all-most"] = 100 * of_table4.value.max()
+    same = select(rows, part="audit", quantity="used", item="identical")
+    same = select(same, setting="s-1", delta=DELTA)
+    numbers["used-identical"] = bool((same.value == 0).all())
     return numbers
 
 # %% ../../nbs/iclinf/claims.ipynb #053a6e08
@@ -716,6 +784,12 @@ def facts(measured: pd.DataFrame) -> dict:
     shared = select(shared, item="calibration")
     is_open = (shared.low < 0) & (shared.high > 0)
     numbers["calibration-full"] = bool(is_open.all())
+    # of the worst data set, with its simultaneous interval
+    judged_so = claims_board("iclinf", measured, blank="full")
+    for line in select(judged_so, id="calibration").itertuples():
+        name = "tuned" if "tuned" in line.model else "untuned"
+        numbers[f"full-{name}-low"] = line.low
+        numbers[f"full-{name}-high"] = line.high
     numbers |= _new_facts(measured)
     goods = select(made, item="tuning", other="goods")
     numbers["tuning"] = bool((goods.high < 0).all())
