@@ -958,8 +958,11 @@ def _draw_line(axes: "Axes", place: int, line: NamedTuple) -> None:
     bounds = scaled["no"], scaled["yes"]
     axes.vlines(bounds, place - 0.3, place + 0.3, color="black", lw=0.9)
     number, edges = estimate_text(line).split("; ")
-    units = units_text(line) or "?"
-    words = f"{number}\n{edges}; n = {units}"
+    units = units_text(line)
+    words = f"{number}\n{edges}"
+    # printed numbers without a sample have no units
+    if units:
+        words += f"; n = {units}"
     axes.text(1.15, place, words, va="center", fontsize=6.5)
 
 # %% ../nbs/rooms/claims.ipynb #46925870
