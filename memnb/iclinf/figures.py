@@ -761,18 +761,23 @@ def fig_x_attack(measured: pd.DataFrame, reported: pd.DataFrame = None):
         ax.legend(
             fontsize=7, loc="upper center", bbox_to_anchor=(0.3, -0.18), ncols=3
         )
-    attacks = select(measured, part=["attack", "audit"], quantity="attack")
+    # of the audits, those of Table 4 are drawn
+    audits = select(measured, part="audit", where="Table 4")
+    drawn = pd.concat([select(measured, part="attack"), audits])
+    attacks = select(drawn, quantity="attack")
     return plots.finish(
         fig,
         "Epsilon: guaranteed, proven, true, and shown by an attack",
         _foot(
             attacks, "outputs per side", "95 % Clopper-Pearson", "lower bounds"
         ),
-        "Upper bounds are triangles that point down, lower bounds (Clopper-Pearson, 95 %) point up. Above, mechanisms "
-        "and pairs of prompts (means) whose true epsilon is known: the attack stays below it, and "
-        "close to it for the simple mechanisms. Diamonds: membership games, right for Gaussian noise "
-        "and for many small steps, too high for one large step. Below, one of fifty private prompts, by guarantee, with 2,000 "
-        "answers; the true epsilon is that of the answers along these texts, in the limit of many small steps.",
+        "Upper bounds are triangles that point down, lower bounds (Clopper-Pearson, 95 %) point up. Hollow: proven if "
+        "one prompt is left out and the mean is over the others. Grey strokes: what an attack that never errs could show. "
+        "Above, mechanisms and pairs of prompts (means) whose true epsilon is known: the attack stays below it, and is "
+        "close to it only for randomised response and the exponential mechanism. Diamonds: membership games, right for "
+        "Gaussian noise and for many small steps, too high for one large step. Below, one of fifty private prompts, by "
+        "guarantee; a game is about 2,000 answers. Its true epsilon is that of the answers along these texts, in the limit of "
+        "many small steps.",
     )
 
 # %% ../../nbs/iclinf/figures.ipynb #0416dbbb
