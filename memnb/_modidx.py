@@ -2322,6 +2322,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/memnb', 'doc_host': '', 'g
                              'memnb.store.key_of': ('rooms/store.html#key_of', 'memnb/store.py'),
                              'memnb.store.row_of': ('rooms/store.html#row_of', 'memnb/store.py')},
             'memnb.tabular.claims': { 'memnb.tabular.claims._by_table': ('tabular/claims.html#_by_table', 'memnb/tabular/claims.py'),
+                                      'memnb.tabular.claims._completion_facts': ( 'tabular/claims.html#_completion_facts',
+                                                                                  'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims._exposure_facts': ( 'tabular/claims.html#_exposure_facts',
                                                                                 'memnb/tabular/claims.py'),
                                       'memnb.tabular.claims._form_facts': ('tabular/claims.html#_form_facts', 'memnb/tabular/claims.py'),

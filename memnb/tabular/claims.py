@@ -760,6 +760,28 @@ def _recall_facts(rows: pd.DataFrame, measured: pd.DataFrame) -> dict:
         four_cells="feature_completion", four_cuts="header"
     ).items():
         numbers[name] = hits_of(form, times=4, test=test)
+    numbers["control_cuts"] = hits_of(form, times=0, test="header")
+    # blocks in which a cut of the header test succeeds: a row is one block of rows
+    cuts = select(measured, part="eyes", test="header", quantity="rate")
+    cuts = select(cuts, times=64)
+    numbers["header_blocks"] = int((cuts.value > 0).sum()), len(cuts)
+    return numbers
+
+
+def _completion_facts(rows: pd.DataFrame) -> dict:
+    """Of how many features rows with 64 repetitions are continued validly more often than by random draws (p < .05)
+
+    Args:
+        rows: rows of one run of each model
+    """
+    better = select(rows, part="known_completion", quantity="p_better")
+    numbers = {}
+    for word, source in dict(diabetes="openml-diabetes", iris="iris").items():
+        features = select(better, dataset=source, times=64)
+        numbers[f"continued_{word}"] = int((features.value < 0.05).sum())
+        numbers[f"continued_{word}_of"] = len(features)
+    outcome = select(better, feature="Outcome", times=64)
+    numbers["outcome_open"] = bool((outcome.value > 0.05).all())
     return numbers
 
 
@@ -1006,7 +1028,9 @@ def _exposure_facts(rows: pd.DataFrame, measured: pd.DataFrame) -> dict:
     # contexts drawn anew, for each row: a run of a later seed
     again = select(measured, part="own_contexts", model=FORMS, times=4)
     again = again[again.dataset.fillna("") == ""].iloc[0]
-    return dict(
+    of_files = select(rows, part="exposure", quantity="more", model=TABLES)
+    of_files = of_files.set_index("times").loc[4, ["value", "low", "high"]]
+    return _in_points("tables_four", *of_files) | dict(
         buys_diabetes=100 * gains.value["openml-diabetes", 64],
         buys_iris=100 * gains.value[iris],
         buys_all=100 * gains.value[every],
@@ -1106,6 +1130,8 @@ def _second_facts(measured: pd.DataFrame) -> dict:
     numbers["second_drawn"] = len(second)
     numbers["second_again"] = len(both)
     numbers["second_alike"] = int((both.times == both.times_second).sum())
+    numbers["second_iris"] = int((second.source == "iris").sum())
+    numbers["second_iris_again"] = int((both.source == "iris").sum())
     halves = ["planted:forms-1", "planted:forms-1-swapped"]
     found = select(rows, part="eyes", model=halves, test="row_completion")
     for name, times in dict(form=64, control=0, found=4).items():
@@ -1218,11 +1244,14 @@ def facts(measured: pd.DataFrame) -> dict:
     numbers = {}
     numbers["rows_verbatim"], numbers["rows"] = recalled["rows"]
     numbers["none"] = numbers["rows_verbatim"] == 0
-    names_of_two = "known", "control", "form", "four", "four_cells", "four_cuts"
-    for name in names_of_two:
+    names_of_two = "known control form four four_cells four_cuts control_cuts header_blocks"
+    for name in names_of_two.split():
         numbers[f"{name}_verbatim"], numbers[f"{name}_rows"] = recalled[name]
     control = recalled["form_control"]
     numbers["form_control"], numbers["form_controls"] = control
+    numbers |= _completion_facts(rows)
+    # the shifted copy of a table is asked only where a test finds its rows
+    numbers["no_copy_asked"] = "twin_new" not in {*measured.quantity}
     numbers |= _exposure_facts(rows, measured)
     numbers |= _second_facts(measured)
     numbers |= _wide_facts(measured)

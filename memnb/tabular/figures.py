@@ -901,7 +901,7 @@ def fig_x_eyes(measured: pd.DataFrame, reported: pd.DataFrame = None):
         )
     caption = (
         "Share of rows found, by how often they were repeated in fine-tuning, with the prompts of Table 1. For the header test a point is a single cut; the test takes "
-        "the best of four. Controls are rows of the same files, not in training; a control whose first token is right was guessed."
+        "the best of four. Controls are rows of the same files, not in training; a control that is found was guessed."
     )
     n = f"{counts.n.min():.0f} to {counts.n.max():.0f} per point"
     foot = plots.foot(rows, n, "95 % Clopper-Pearson")
@@ -958,7 +958,7 @@ def fig_x_exposure(measured: pd.DataFrame, reported: pd.DataFrame = None):
     caption = (
         "Labels of rows, predicted from the other cells in the form of the file, each row after four contexts in which "
         "every label is equally frequent; the same rows before and after fine-tuning. What controls gain was learned from "
-        "other rows; what training rows gain beyond that is memory."
+        "other rows. The gains in the text are not differences of these points: they compare the same row in both models."
     )
     n = f"{rates.n.min():.0f} to {rates.n.max():.0f} rows per point"
     foot = plots.foot(rates, n, "95 %, Student t over rows")
