@@ -1181,6 +1181,8 @@ def _second_wide_facts() -> dict:
     numbers = _planting_of_wide(rows, "wide-1", "second_wide")
     if not numbers:
         return {}
+    numbers["second_wide_none"] = numbers["second_wide_control"] == 0
+    numbers["second_wide_drawn"] = len(gains_of(rows, 4, "adult"))
     every = pooled_gain(gains_of(rows, 4, "all"))
     ends = every.value, every.low, every.high
     return numbers | _in_points("second_every", *ends)
