@@ -594,7 +594,42 @@ def _facts_of_orders(lines: pd.DataFrame, copies: str) -> dict:
         agrees = gaps.high[language] < 0.2
         numbers[f"contradict-{language}-{copies}"] = bool(contradicts)
         numbers[f"agree-{language}-{copies}"] = bool(agrees)
+        # which of the two follows frequency more
+        numbers[f"ctx-more-{language}-{copies}"] = bool(gaps.high[language] < 0)
+    trained = lines[lines.who == "in training"]
+    low = trained.set_index(["language", "measure"]).low
+    for language in DRAWN:
+        both = low[language, "recollection"], low[language, "contextual"]
+        numbers[f"follow-{language}-{copies}"] = bool(min(both) > 0)
     return numbers
+
+
+def _facts_of_gaps(gaps: pd.DataFrame) -> dict:
+    "In how many languages recollection follows frequency more, less by two tenths, or as much to within two tenths"
+    more = gaps.low > 0
+    less = (gaps.high < 0) & (gaps.low < -0.2)
+    alike = (gaps.low > -0.2) & (gaps.high < 0.2)
+    of_l6 = gaps[gaps.language == "L6"]
+    return {
+        "disagree": _COUNTS[int(more.sum())],
+        "less": _COUNTS[int(less.sum())],
+        "alike": _COUNTS[int(alike.sum())],
+        "less-L6": bool((of_l6.high < 0).all()),
+    }
+
+
+def _facts_of_first(starts: pd.DataFrame) -> dict:
+    "Per cent of the replicates of L2 in which s0 starts before and after s2, and s1 never does, by contextual memorization"
+    of_l2 = starts[starts.language == "L2"]
+    by_string = of_l2.pivot(
+        index="repeat", columns="string", values="start_contextual"
+    )
+    first = earlier(by_string["s0"], by_string["s2"])
+    return {
+        "ctx-L2-s0-first": 100 * (first > 0).mean(),
+        "ctx-L2-s2-first": 100 * (first < 0).mean(),
+        "ctx-L2-s1-never": 100 * by_string["s1"].isna().mean(),
+    }
 
 
 def _facts_of_news(losses: pd.DataFrame, model: str) -> dict:
@@ -624,11 +659,16 @@ def _facts_of_learning(starts: pd.DataFrame) -> dict:
 
 
 def _facts_of_counting(losses: pd.DataFrame) -> dict:
-    "Whether measures agree in the model that only counts, with copies of a sample"
-    counted = losses[losses.model == "ngram"]
-    sampled = orders(onsets(natural_rows(counted)))
+    "Whether measures agree in the model that only counts, with copies of a sample, and their difference at other thresholds"
+    counted = natural_rows(losses[losses.model == "ngram"])
+    sampled = orders(onsets(counted))
     gaps = sampled[sampled.measure == GAP].set_index("language")
     numbers = {}
+    of_l2 = counted[counted.language == "L2"]
+    for tau in (0.1, 0.4):
+        lines = orders(onsets(of_l2, tau))
+        gap = lines[lines.measure == GAP]
+        numbers[f"ngram-gap-L2-tau{tau}"] = gap.value.iloc[0]
     for language in gaps.index.intersection(DRAWN):
         contradicts = gaps.low[language] > 0
         agrees = gaps.high[language] < 0.2
@@ -642,9 +682,26 @@ def _facts_of_best(starts: pd.DataFrame) -> dict:
     reached = starts[starts.best_epoch < starts["last"]]
     before = reached.start_contextual <= reached.best_epoch
     shares = before.groupby([reached.language, reached["size"]]).mean()
-    return {
+    others = shares.loc[["L1", "L3", "L5", "L6"]]
+    return {"best-others": bool((others > 0.9).all())} | {
         f"best-{language}-{size}": 100 * share
         for (language, size), share in shares.items()
+    }
+
+
+def _facts_of_network(losses: pd.DataFrame) -> dict:
+    "What the board says of two claims about the network, from its losses after whole epochs"
+    write = Rows(**_ALIKE)
+    _write_assumed(write, balanced(of_copies(losses, "given").rows))
+    _write_apart(write, onsets(paired(losses, "reversed")), 0.0)
+    table = write.frame()
+    table = table[table.quantity == "statistic"]
+    (assumed,) = table[table["item"] == "assumed"].itertuples()
+    apart = table[table["item"] == "apart"]
+    return {
+        "assumed": 100 * assumed.value,
+        "apart": bool((apart.low > 0).all()),
+        "apart-replicates": int(apart.n.min()),
     }
 
 
@@ -684,13 +741,14 @@ def facts(measured: pd.DataFrame) -> dict:
     "The numbers that the page's prose names, of all measured rows: name -> number, word, or True or False"
     losses = whole_epochs(curves(chosen(measured)))
     tiny = onsets(losses[losses.model == "gpt"])
-    sampled = orders(of_copies(tiny, "sample").rows)
+    of_sample = of_copies(tiny, "sample").rows
+    sampled = orders(of_sample)
     lines = orders(of_copies(tiny, "given").rows)
     named = _facts_of_orders(sampled, "sample")
     named |= _facts_of_orders(lines, "given")
-    gaps = lines[lines.measure == GAP]
-    named["disagree"] = _COUNTS[int((gaps.low > 0).sum())]
-    named["agree"] = _COUNTS[int((gaps.high < 0).sum())]
+    named |= _facts_of_gaps(lines[lines.measure == GAP])
+    named |= _facts_of_first(of_sample)
+    named |= _facts_of_network(losses[losses.model == "gpt"])
     named |= _facts_of_tuned(losses)
     named |= _facts_of_controls(losses)
     given = balanced(of_copies(tiny, "given").rows)
