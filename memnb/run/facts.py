@@ -16,7 +16,8 @@ from .. import registered, results
 from ..core import did_you_mean, paper_file, replacing
 from ..papers import notebooks, paper, syntax_tree
 
-TAG = re.compile(r"([+−-]?[\w.,]*\w)((?:\s?%)?)<!--(\w+)\.([\w-]+)-->")
+# a number or a word, marks that may stand behind it, and its fact
+TAG = re.compile(r"([+−-]?[\w.,]*\w)((?:\s?%)?[*)$]*)<!--(\w+)\.([\w-]+)-->")
 
 # What a line of `facts.yaml` may be made of: it selects and counts, and somebody else's folder of a paper is no program.
 _SYNTAX = (
@@ -159,7 +160,7 @@ def checked(text: str) -> tuple:
     wrong = []
 
     def put(match):
-        printed, percent, word, name = match.groups()
+        printed, marks, word, name = match.groups()
         right = stands(printed, word, name)
         if right != printed:
             before = re.split(r'\n|\. |\| |"', text[: match.start()])[-1]
@@ -170,14 +171,19 @@ def checked(text: str) -> tuple:
             wrong.append(
                 f"{(before + text[match.start() : end]).strip()} [now {right}]"
             )
-        return f"{right}{percent}<!--{word}.{name}-->"
+        return f"{right}{marks}<!--{word}.{name}-->"
 
     return TAG.sub(put, text), wrong
 
 
 def prose(top: Path) -> list:
-    "Files of a checkout in which tagged numbers may stand: README, pages, guides, talks"
-    places = "nbs/*.ipynb", "docs/*.md", "data/papers/*/talk.yaml"
+    "Files of a checkout in which tagged numbers may stand: README, pages, appendices, guides, talks"
+    places = (
+        "nbs/*.ipynb",
+        "nbs/extra/*.ipynb",
+        "docs/*.md",
+        "data/papers/*/talk.yaml",
+    )
     return [
         top / "README.md",
         *sorted(file for place in places for file in top.glob(place)),

@@ -1029,12 +1029,14 @@ def _exposure_facts(rows: pd.DataFrame, measured: pd.DataFrame) -> dict:
     again = select(measured, part="own_contexts", model=FORMS, times=4)
     again = again[again.dataset.fillna("") == ""].iloc[0]
     of_files = select(rows, part="exposure", quantity="more", model=TABLES)
-    of_files = of_files.set_index("times").loc[4, ["value", "low", "high"]]
-    return _in_points("tables_four", *of_files) | dict(
+    of_files = of_files.set_index("times")
+    ends = ["value", "low", "high"]
+    numbers = _in_points("tables_four", *of_files.loc[4, ends])
+    numbers |= _in_points("buys_all", *gains.loc[every, ends])
+    numbers |= _in_points("buys_four", *gains.loc[few, ends])
+    return numbers | dict(
         buys_diabetes=100 * gains.value["openml-diabetes", 64],
         buys_iris=100 * gains.value[iris],
-        buys_all=100 * gains.value[every],
-        buys_four=100 * gains.value[few],
         own_four=100 * again.value,
         own_four_low=100 * again.low,
         own_four_high=100 * again.high,
