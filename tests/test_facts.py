@@ -14,7 +14,6 @@ from memnb.run.cli import main
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import confirmed as confirmed_tables  # noqa: E402
 
-
 CLAIMS = "data/papers/*/claims.yaml"
 
 
