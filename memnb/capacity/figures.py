@@ -666,7 +666,7 @@ def fig18(axs: np.ndarray, measured: pd.DataFrame, reported: pd.DataFrame):
         ylabel="F1",
         xscale="log",
     )
-    b.set(ylim=(0.2, 1.05))  # with room for the legend
+    b.set(ylim=(0.1, 1.05))  # with room for the legend
     b.legend(loc="lower left", fontsize=7)
     return (
         plots.foot(text, f"{len(text)} trainings"),
