@@ -81,7 +81,7 @@ test-slow: .venv/.ready-all-browser-dask-dev-docs-serve  ## what `make test-all`
 
 test-all: test test-slow  ## every test and every notebook
 
-mutate: .venv/.ready-all-dev  ## break memnb in forty places, in a copy, and say which test notices each: an hour
+mutate: .venv/.ready-all-dev  ## break memnb in forty places, in a copy, and say which test notices each: two minutes of two idle cores
 	$(BIN)/memnb fetch
 	$(BIN)/python tools/mutate.py -j $(WORKERS)
 
